@@ -195,6 +195,8 @@ options parse_options(int argc, char** argv) {
          "and writes for their requests")
       ->check(one_of({"on", "off"}));
   registry::add_life_options(app, o, lame_duck_ms);
+  app.add_flag("--triton-metrics", o.has_triton_metrics,
+               "add Triton's metrics nv_inference_... to the page of metrics");
   app.footer("Example: inference_server --port 8000 --policy adaptive --slo-ms lenet=20");
   try {
     app.parse(argc, argv);

@@ -62,6 +62,7 @@ infer_app::infer_app(const options& o, serve::http_server& http, serve::metrics&
       parser_{o.max_rows},
       watch_{o} {
   serve::key_ring::keep_apart(keys_, tokens_);
+  if (o.has_triton_metrics) counters_.triton.emplace(counters_);
 }
 
 std::string infer_app::access() const {
@@ -125,7 +126,9 @@ serve::http_reply infer_app::metrics() {
   if (is_started_) {
     std::map<model_id, double> waiting;  // Of all versions of a model.
     for (const auto& m : catalog_->all()) {
-      if (!m->ensemble) waiting[m->row] += models_->waiting(m->id);
+      const double rows = m->ensemble ? 0 : models_->waiting(m->id);
+      if (!m->ensemble) waiting[m->row] += rows;
+      if (counters_.triton) counters_.triton->set_pending(m->version_index(), rows);
     }
     for (const auto& [row, n] : waiting) counters_.set_waiting(row, n);
     watch_.show(counters_);
@@ -334,17 +337,28 @@ std::string infer_app::metadata() const {
   std::string more = models_->repository() != nullptr ? R"(,"model_repository")" : "";
   if (settings_.has_shared_memory) more += R"(,"system_shared_memory")";
   return fmt::format(
-      R"({{"name":"cohort_inference_server","version":"{}","extensions":["binary_tensor_data","classification","model_configuration","statistics"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
-      version_string, more, serve::json_string(models_->description()),
+      R"({{"name":{},"version":"{}","extensions":["binary_tensor_data","classification","model_configuration","statistics"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
+      serve::json_string(settings_.server_name), version_string, more,
+      serve::json_string(models_->description()),
       serve::json_string(settings_.policy.name), settings_.executor == "emulated", names);
 }
 
 std::string infer_app::statistics(std::span<const model_catalog::entry> of) {
   std::vector<serve::named_statistics> all;
   for (const auto& m : of) {
-    all.push_back({m->meta.name, m->meta.version, lane_of(*m).statistics});
+    all.push_back({m->meta.name, m->meta.version, statistics_of(*m)});
   }
   return serve::write_statistics(all);
+}
+
+serve::model_statistics& infer_app::statistics_of(const served_model& model) {
+  return lane_of(model).statistics[model.meta.version];
+}
+
+void infer_app::count_failure(const served_model& model, serve::failure why, duration took) {
+  serve::model_statistics& to = statistics_of(model);
+  to.failed(why, took);
+  if (counters_.triton) counters_.triton->show(model.version_index(), to);
 }
 
 std::vector<std::string> infer_app::versions_of(std::string_view name) const {
@@ -388,6 +402,7 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
   if (settings_.plan.empty() && !model.ensemble &&
       models_->waiting(model.id) >= settings_.queue_capacity) {
     counters_.refused(model.row, refusal::queue_full);
+    count_failure(model, serve::failure::rejected, duration{0});
     return say_refused(client, model, refusal::queue_full);
   }
   slice_ = std::min(slice_, model.meta.slo / 16);
@@ -467,6 +482,7 @@ void infer_app::shed(const served_model& model, serve::shed_reason why,
                      serve::http_client& client) {
   watch_.arrived(model.row, 1, clock_.now());
   counters_.shed_for(model.row, why);
+  count_failure(model, serve::failure::rejected, duration{0});
   client.answer({.status = 503,
                  .body = R"({"error":"the server has more requests than it can read in time"})",
                  .fields = {{"Retry-After", "1"}}});

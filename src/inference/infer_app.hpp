@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -125,8 +126,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     serve::unread_queue<unread> queue;
     serve::recent_duration rest;  ///< From when one is taken to its answer.
     serve::serving_window window;
-    std::size_t inside = 0;  ///< Rows that the service has.
-    serve::model_statistics statistics;
+    std::size_t inside = 0;                                     ///< Rows that the service has.
+    std::map<std::string, serve::model_statistics> statistics;  ///< By version.
     std::uint64_t serial = 0;  ///< Of whose it is, among those that have had this row.
   };
 
@@ -143,6 +144,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   [[nodiscard]] serve::time_budget budget_of(const served_model& model);
   [[nodiscard]] std::string metadata() const;
   [[nodiscard]] std::string statistics(std::span<const model_catalog::entry> of);
+  [[nodiscard]] serve::model_statistics& statistics_of(const served_model& model);
+  void count_failure(const served_model& model, serve::failure why, duration took);
 
   // repository_calls.cpp
   void ask_repository(const serve::http_request& request, const serve::http_answer& answer);
@@ -180,7 +183,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void answer_large(const std::shared_ptr<large_answer>& a);
   void make_room_for_ends();
   void learn_from(const infer_job& j, std::optional<outcome> worst, time_point now);
-  void count(const infer_job& j, bool is_success, time_point answering);
+  void count(const infer_job& j, bool is_success, std::optional<outcome> worst,
+             time_point answering);
 
   const options& settings_;
   serve::http_server& http_;

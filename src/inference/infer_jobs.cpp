@@ -202,6 +202,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
   j->memory = serve::held_bytes{http_.memory()};
   if (const std::size_t needed = j->bytes_needed(model.output); !j->memory.resize(needed)) {
     counters_.refused(serve::http_bound::memory);
+    count_failure(model, serve::failure::rejected, taken - arrival);
     const auto [status, why] = http_.why_no_memory(needed);
     serve::http_fields fields;
     if (status == 429) fields.emplace_back("Retry-After", "1");
@@ -241,6 +242,7 @@ void infer_app::enter_sequence(std::unique_ptr<infer_job> j) {
       return say_unknown_sequence(mine);
     case sequences::entry::full:
       counters_.refused(mine.model->row, refusal::queue_full);
+      count_failure(*mine.model, serve::failure::rejected, mine.taken - mine.arrival);
       return say_refused(mine.client, *mine.model, refusal::queue_full);
   }
 }
@@ -403,7 +405,7 @@ void infer_app::finish(infer_job& j) {
   counters_.in_flight.set(static_cast<double>(l.inside), j.model->row.index());
   const bool is_kept = !j.asked.sequence || go_on_with_sequence(j, worst);
   if (is_kept && !j.abandoned) answer(j, worst);
-  count(j, is_kept && !j.why_refused && (!worst || *worst == outcome::late), now);
+  count(j, is_kept && !j.why_refused && (!worst || *worst == outcome::late), worst, now);
 }
 
 /// @returns Whether it is to be answered; else its client has been told why not.
@@ -537,10 +539,19 @@ void infer_app::answer_large(const std::shared_ptr<large_answer>& a) {
 }
 
 /// Into the model's statistics. @param answering When its answer was begun.
-void infer_app::count(const infer_job& j, bool is_success, time_point answering) {
-  serve::model_statistics& to = lane_of(*j.model).statistics;
+void infer_app::count(const infer_job& j, bool is_success, std::optional<outcome> worst,
+                      time_point answering) {
+  serve::model_statistics& to = statistics_of(*j.model);
   const time_point now = clock_.now();
-  if (!is_success) return to.fail.add(now - j.arrival);
+  if (!is_success) {
+    const bool is_refused = j.why_refused || worst == outcome::dropped || worst == outcome::refused;
+    return count_failure(*j.model,
+                         j.abandoned                ? serve::failure::canceled
+                         : is_refused               ? serve::failure::rejected
+                         : worst == outcome::failed ? serve::failure::backend
+                                                    : serve::failure::other,
+                         now - j.arrival);
+  }
   to.success.add(now - j.arrival);
   to.last_inference = std::chrono::system_clock::now();
   to.compute_input.add(j.submitted - j.taken);
@@ -559,6 +570,7 @@ void infer_app::count(const infer_job& j, bool is_success, time_point answering)
   to.compute_infer.add(computed);
   counters_.queue_seconds.observe(to_seconds(waited), j.model->row.index());
   counters_.compute_seconds.observe(to_seconds(computed), j.model->row.index());
+  if (counters_.triton) counters_.triton->show(j.model->version_index(), to);
 }
 
 void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {

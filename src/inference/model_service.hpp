@@ -86,6 +86,13 @@ struct served_model {
   std::shared_ptr<const ensemble_plan> ensemble{};  ///< Of one that is other models; else null.
   std::string config{};  ///< The protocol's page of it, JSON; empty: as its metadata say.
   std::shared_ptr<const serve::metric_owner> counted{};  ///< Whose number `row` is, if it may go.
+  std::shared_ptr<const serve::metric_owner>
+      version{};  ///< Likewise what its version is counted as.
+
+  /// Its number among versions.
+  [[nodiscard]] std::size_t version_index() const noexcept {
+    return version ? version->index() : id.index();
+  }
 };
 
 /// What a service has measured since its start, and what it was told.

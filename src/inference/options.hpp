@@ -60,6 +60,7 @@ struct options {
   engine::refusal_options refusals;
   serve::http_timeouts timeouts;
   std::optional<std::uint16_t> management_port{};  ///< 0: any free one; none by default.
+  bool has_triton_metrics = false;  ///< The page of metrics has nv_inference_..., too.
   double drain_timeout_s = 10;
   double lame_duck_s = 1;
   std::size_t max_connections = 1024;

@@ -61,7 +61,7 @@ std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<cons
   std::vector<served_model> models;
   for (const prepared_model& m : prepared) {
     const model_id id{static_cast<std::uint32_t>(*plan->profiles.find(m.meta.name))};
-    counters.add_model(id, m.meta.name);
+    counters.add_model(id, m.meta.name, m.meta.version);
     models.push_back({id, m.meta, m.has_sizes});
   }
   for (std::uint32_t g = 0; g < plan->schedule.demand.gpus; ++g) counters.add_device(device_id{g});

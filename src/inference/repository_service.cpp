@@ -70,7 +70,8 @@ repository_service::repository_service(const options& o, outcome_listener& liste
     load_all(names);
     for (const auto& shown : catalog_.all()) {
       at_start_.push_back(*shown);
-      at_start_.back().counted.reset();  // It may go before these do.
+      at_start_.back().counted.reset();  // They may go before these do.
+      at_start_.back().version.reset();
     }
     later([this] { is_ready_ = true; });
   } catch (...) {
@@ -224,9 +225,8 @@ std::string repository_service::versions_of(const std::string& name) const {
   return (all.find(',') == std::string::npos ? "version " : "versions ") + all;
 }
 
-/// What a model is counted as, while somebody holds it.
-live_engine::owner repository_service::owner_of(const std::string& name) {
-  live_engine::owner found = counters_.find_model(name);
+/// What a model or a version of it is counted as, while somebody holds it.
+live_engine::owner repository_service::held(const std::string& name, live_engine::owner found) {
   if (found == nullptr) {
     throw resource_error{
         fmt::format("model '{}': answers of {} other models are held", name, most_names)};
@@ -291,7 +291,8 @@ repository_service::instance repository_service::instance_of(opened_version v) {
   set_slo(i, loaded.meta);
   loaded.meta.version = fmt::to_string(v.number);
   const runtime::model_interface& io = i.factory->info();
-  live_engine::owner counted = owner_of(name);
+  live_engine::owner counted = held(name, counters_.find_model(name));
+  live_engine::owner version = held(name, counters_.find_version(name, loaded.meta.version));
   i.shown = std::make_shared<const served_model>(
       served_model{.id = {},
                    .meta = std::move(loaded.meta),
@@ -300,7 +301,8 @@ repository_service::instance repository_service::instance_of(opened_version v) {
                    .output = runtime::row_layout{io.outputs, io.max_size},
                    .open = std::move(loaded.open),
                    .config = formats::to_json(loaded.config),
-                   .counted = std::move(counted)});
+                   .counted = std::move(counted),
+                   .version = std::move(version)});
   return i;
 }
 

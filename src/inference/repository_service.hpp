@@ -200,7 +200,7 @@ class repository_service final : public model_service, public model_repository {
   void stop_measuring(const std::string& name);
   void measured(const name_and_version& which, const std::vector<formats::kept_point>& points);
   void set_slo(instance& i, serve::model_meta& meta) const;
-  live_engine::owner owner_of(const std::string& name);
+  [[nodiscard]] static live_engine::owner held(const std::string& name, live_engine::owner found);
   void report(const std::string& why) const;
   void later(std::function<void()> command);
   void later(const answer& failed, std::function<void()> work);

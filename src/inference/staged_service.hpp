@@ -103,7 +103,7 @@ class service_of final : public model_service {
                         .slo_steers = true},
          .is_repeatable = true},  // It keeps nothing from one request to the next.
         [&](model_id added) {
-          counters_.add_model(added, m.meta.name);
+          counters_.add_model(added, m.meta.name, m.meta.version);
           suspended_.add(added, m.meta.name);
           add(*backend_, added);
         });

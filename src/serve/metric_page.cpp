@@ -163,6 +163,10 @@ void metric_row<Metric>::add_owner(counted_by by, std::size_t index, const std::
   prometheus::Labels labels;
   if (by == counted_by::device) labels.emplace("device", name);
   if (by == counted_by::model || by == counted_by::pipeline) labels.emplace("model", name);
+  if (by == counted_by::version) {
+    const std::size_t slash = name.rfind('/');
+    labels = {{"model", name.substr(0, slash)}, {"version", name.substr(slash + 1)}};
+  }
   const std::size_t values = std::max<std::size_t>(1, spec_.values.size());
   if (series_.size() < (index + 1) * values) series_.resize((index + 1) * values);
   for (std::size_t i = 0; i < values; ++i) {

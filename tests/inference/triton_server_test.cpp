@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server in the stead of tritonserver: its control of models.
+// A server in the stead of tritonserver: its control of models, its metrics.
 #include <doctest/doctest.h>
 #include <formats/onnx_graph.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <support/child_server.hpp>
+#include <support/metrics_pages.hpp>
 #include <support/onnx_models.hpp>
 #include <support/scratch_file.hpp>
 #include <support/soon.hpp>
@@ -116,6 +120,88 @@ TEST_CASE("--load-model names the models of the start, and clients load the othe
   REQUIRE_MESSAGE(s.port() != 0, s.first_line);
   test::connection c{s.port()};
   for (const char* name : {"a", "b", "c"}) CHECK(answer(c, name) == "200 3,3,3");
+  CHECK(s.stop() == 0);
+}
+
+/// The value of a series; -1 without it.
+double value(const std::string& page, const std::string& series) {
+  const std::size_t at = page.find("\n" + series + " ");
+  return at == std::string::npos ? -1 : std::stod(page.substr(at + series.size() + 2));
+}
+/// A number behind the first of these texts that is behind the others.
+std::uint64_t number(const std::string& text, const texts& path) {
+  std::size_t at = 0;
+  for (const std::string& p : path) {
+    at = text.find(p, at);
+    REQUIRE_MESSAGE(at != std::string::npos, p);
+    at += p.size();
+  }
+  return std::stoull(text.substr(at));
+}
+
+TEST_CASE("Triton's metrics are the statistics, of each version, and go with it") {
+  const repository r;
+  r.add(test::plus(2), "sum", slow_slo + "version_policy { all { } }");
+  r.add(test::plus(5), "sum", "", 2);
+  test::child_server s{INFERENCE_SERVER, r.options({"--triton-metrics"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  for (int i = 0; i < 3; ++i) CHECK(answer(c, "sum/versions/1") == "200 3,3,3");
+  CHECK(answer(c, "sum") == "200 6,6,6");
+  CHECK(answer(c, "sum", R"("parameters":{"timeout":1},)").starts_with("50"));
+  CHECK(c.ask("POST", "/v2/models/sum/infer", "{}").first == 400);  // It counts nowhere.
+  const std::string page = c.ask("GET", "/metrics").second;
+  const std::string stats = c.ask("GET", "/v2/models/stats").second;
+  CAPTURE(page);
+  CAPTURE(stats);
+  for (const std::string version : {"1", "2"}) {
+    CAPTURE(version);
+    const std::string of = "{model=\"sum\",version=\"" + version + "\"}";
+    const auto found = [&](const texts& path) {
+      texts all{"\"version\":\"" + version + '"'};
+      all.insert(all.end(), path.begin(), path.end());
+      return number(stats, all);
+    };
+    const auto is = [&](const std::string& name, std::uint64_t expected) {
+      CAPTURE(name);
+      CHECK(value(page, name + of) == static_cast<double>(expected));
+    };
+    is("nv_inference_request_success", found({"\"success\":{\"count\":"}));
+    is("nv_inference_count", found({"\"inference_count\":"}));
+    is("nv_inference_exec_count", found({"\"execution_count\":"}));
+    is("nv_inference_pending_request_count", 0);
+    for (const auto& [metric, part] : {std::pair{"request", "success"},
+                                       {"queue", "queue"},
+                                       {"compute_input", "compute_input"},
+                                       {"compute_infer", "compute_infer"},
+                                       {"compute_output", "compute_output"}}) {
+      is(std::string{"nv_inference_"} + metric + "_duration_us",
+         found({std::string{"\""} + part + "\":{", "\"ns\":"}) / 1000);
+    }
+    double failures = 0;
+    for (const char* reason : {"REJECTED", "CANCELED", "BACKEND", "OTHER"}) {
+      failures += value(page, std::string{"nv_inference_request_failure{model=\"sum\",reason=\""} +
+                                  reason + "\",version=\"" + version + "\"}");
+    }
+    CHECK(failures == static_cast<double>(found({"\"fail\":{\"count\":"})));
+  }
+  CHECK(value(page, "nv_inference_request_success{model=\"sum\",version=\"1\"}") == 3);
+  CHECK(value(page, "nv_inference_request_success{model=\"sum\",version=\"2\"}") == 1);
+  CHECK(value(page,
+              "nv_inference_request_failure{model=\"sum\",reason=\"REJECTED\",version=\"2\"}") ==
+        1);
+  std::set<std::string> shown;
+  for (const std::string& name : test::metric_names(page)) {
+    if (name.starts_with("nv_")) shown.insert(name);
+  }
+  const std::set<std::string> listed = test::documented_metrics(
+      SOURCE_DIR "/docs/serve/inference_server.md", "### With --triton-metrics");
+  CHECK(test::missing(shown, listed) == "");
+  CHECK(test::missing(listed, shown) == "");
+  CHECK(c.ask("POST", "/v2/repository/models/sum/unload", "", test::shown_token).first == 200);
+  CHECK(test::soon([&] {
+    return c.ask("GET", "/metrics").second.find("nv_inference_count{") == std::string::npos;
+  }));
   CHECK(s.stop() == 0);
 }
 

@@ -74,5 +74,47 @@ TEST_CASE("what is counted is in the text") {
   CHECK(has("cohort_http_refused_total{reason=\"bodies\"} 1\n"));
   CHECK(has("cohort_http_refused_total{reason=\"connections\"} 0\n"));
 }
+
+TEST_CASE("Triton's metrics are statistics by version, where they are switched on") {
+  metrics off;
+  off.add_model(model_id{0}, "a");
+  CHECK(off.text().find("nv_inference") == std::string::npos);
+  metrics m;
+  m.triton.emplace(m);
+  m.expect_models(3);
+  const auto first = m.find_version("a", "1");
+  auto second = m.find_version("a", "2");
+  model_statistics s;
+  s.success.add(2'500'999ns);
+  s.queue.add(1'000us);
+  s.compute_input.add(1us);
+  s.compute_infer.add(20us);
+  s.compute_output.add(300us);
+  for (int i = 0; i < 5; ++i) s.ran(4, 20us);  // A batch of 4, and one of which 3 had gone.
+  s.failed(failure::canceled, 1ms);
+  m.triton->show(second->index(), s);
+  m.triton->set_pending(second->index(), 7);
+  const std::string t = m.text();
+  const auto has = [&](const std::string& line) { return t.find(line + '\n') != t.npos; };
+  const std::string of = "{model=\"a\",version=\"2\"} ";
+  CHECK(has("nv_inference_request_success" + of + "1"));
+  CHECK(has("nv_inference_request_success{model=\"a\",version=\"1\"} 0"));
+  CHECK(has("nv_inference_request_failure{model=\"a\",reason=\"CANCELED\",version=\"2\"} 1"));
+  CHECK(has("nv_inference_request_failure{model=\"a\",reason=\"OTHER\",version=\"2\"} 0"));
+  CHECK(has("nv_inference_count" + of + "5"));
+  CHECK(has("nv_inference_exec_count" + of + "2"));
+  CHECK(has("nv_inference_request_duration_us" + of + "2500"));
+  CHECK(has("nv_inference_queue_duration_us" + of + "1000"));
+  CHECK(has("nv_inference_compute_input_duration_us" + of + "1"));
+  CHECK(has("nv_inference_compute_infer_duration_us" + of + "20"));
+  CHECK(has("nv_inference_compute_output_duration_us" + of + "300"));
+  CHECK(has("nv_inference_pending_request_count" + of + "7"));
+  CHECK(has("# TYPE nv_inference_count counter"));
+  CHECK(has("# TYPE nv_inference_pending_request_count gauge"));
+  m.triton->show(second->index(), s);
+  CHECK(m.text() == t);
+  second.reset();
+  CHECK(m.text().find("version=\"2\"") == std::string::npos);
+}
 }  // namespace
 }  // namespace cohort::serve::metrics_test

@@ -46,6 +46,17 @@ TEST_CASE("rows of batches are counted as the executions that they were") {
   CHECK(has(
       R"({"batch_size":4,"compute_input":{"count":2,"ns":0},"compute_infer":{"count":2,"ns":400000},)"));
   CHECK(has("]},{\"name\":\"m\""));
+  CHECK(s.inferences() == 13);
+  CHECK(s.executions() == 6);
+}
+TEST_CASE("a failure counts by its reason, and as one of all") {
+  model_statistics s;
+  s.failed(failure::rejected, 1ms);
+  s.failed(failure::backend, 2ms);
+  s.failed(failure::backend, 3ms);
+  CHECK(s.fail.count == 3);
+  CHECK(s.fail.total == 6ms);
+  CHECK(s.failures == std::array<std::uint64_t, 4>{1, 0, 2, 0});
 }
 }  // namespace
 }  // namespace cohort::serve::model_statistics_test

@@ -31,15 +31,16 @@ inline std::set<std::string> metric_names(const std::string& page) {
   return all;
 }
 
-/// The names that the tables of a page's section "## Metrics" list in their first column.
-inline std::set<std::string> documented_metrics(const std::string& file) {
+/// The names that the tables of a page's section list in their first column.
+inline std::set<std::string> documented_metrics(const std::string& file,
+                                                const std::string& section = "## Metrics") {
   std::ifstream in{file};
   REQUIRE(in);
   std::set<std::string> all;
   bool is_there = false;
   static const std::regex name{"`([a-z0-9_]+)(\\{[a-z_,]+\\})?`"};
   for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("#")) is_there = line == "## Metrics";
+    if (line.starts_with("#")) is_there = line == section;
     if (!is_there || !line.starts_with("| `")) continue;
     const std::string first = line.substr(0, line.find(" | "));
     for (auto at = std::sregex_iterator{first.begin(), first.end(), name};

@@ -32,6 +32,7 @@ namespace cohort::serve {
 enum class counted_by : unsigned char {
   server,    ///< One in all.
   model,     ///< Label `model`.
+  version,   ///< Labels `model` and `version`, of owners named MODEL/VERSION.
   pipeline,  ///< Label `model`, of models that run as pipelines.
   device,    ///< Label `device`.
 };

@@ -8,10 +8,12 @@
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/serve/metric_page.hpp>
+#include <cohort/serve/model_statistics.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,58 @@ enum class shed_reason : std::uint8_t {
   expected_wait,   ///< The requests before it, on its arrival.
   waited,          ///< The time that it has waited, at its turn.
   served_in_vain,  ///< As many as are let in of its model are there.
+};
+
+/// Triton Inference Server's metrics, of each version of a model: its statistics, by other names.
+class triton_metrics {
+ public:
+  explicit triton_metrics(metric_page& page) : page_{page} {}
+
+  /// @param version Its number. @param s Never less than before, unless it is another one's.
+  void show(std::size_t version, const model_statistics& s) const {
+    const auto count = [version](const counter& row, std::uint64_t n, std::size_t value = 0) {
+      row.raise_to(static_cast<double>(n), version, value);
+    };
+    const auto us = [&count](const counter& row, const time_spent& t) {
+      count(row, static_cast<std::uint64_t>(t.total / std::chrono::microseconds{1}));
+    };
+    count(success_, s.success.count);
+    for (std::size_t i = 0; i < s.failures.size(); ++i) count(failure_, s.failures[i], i);
+    count(inferences_, s.inferences());
+    count(executions_, s.executions());
+    us(request_, s.success);
+    us(queue_, s.queue);
+    us(input_, s.compute_input);
+    us(infer_, s.compute_infer);
+    us(output_, s.compute_output);
+  }
+  void set_pending(std::size_t version, double rows) const { pending_.set(rows, version); }
+
+ private:
+  static metric_spec of(const char* name, const char* help) {
+    return {.name = name, .help = help, .by = counted_by::version};
+  }
+  metric_page& page_;
+  counter success_{page_, of("nv_inference_request_success", "Requests answered with results")};
+  counter failure_{page_,
+                   {.name = "nv_inference_request_failure",
+                    .help = "Requests without a result, by reason",
+                    .by = counted_by::version,
+                    .label = "reason",
+                    .values = {"REJECTED", "CANCELED", "BACKEND", "OTHER"}}};
+  counter inferences_{page_, of("nv_inference_count", "Rows that ran")};
+  counter executions_{page_, of("nv_inference_exec_count", "Batches that ran")};
+  counter request_{page_, of("nv_inference_request_duration_us",
+                             "Time from arrival to answer, in microseconds")};
+  counter queue_{page_, of("nv_inference_queue_duration_us",
+                           "Time from arrival to the start of a batch, in microseconds")};
+  counter input_{page_, of("nv_inference_compute_input_duration_us",
+                           "Time for reading requests, in microseconds")};
+  counter infer_{page_, of("nv_inference_compute_infer_duration_us",
+                           "Time from the start of a batch to its end, in microseconds")};
+  counter output_{page_, of("nv_inference_compute_output_duration_us",
+                            "Time for writing answers, in microseconds")};
+  gauge pending_{page_, of("nv_inference_pending_request_count", "Rows that wait for a batch")};
 };
 
 /// The table of metrics: its members. Further down, the events that count in several of them, or
@@ -197,16 +251,25 @@ class metrics : public metric_page {
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
   http_counters http{*this};
+  std::optional<triton_metrics> triton{};  ///< Emplaced before there are models, if at all.
 
-  /// Up to `most` models at one time will come and go, by `find_model`; none by `add_model`.
-  void expect_models(std::size_t most) { expect_owners(counted_by::model, most); }
+  /// Up to `most` models, and versions of them, at one time will come and go, by `find_model` and
+  /// `find_version`; none by `add_model`.
+  void expect_models(std::size_t most) {
+    for (const counted_by by : {counted_by::model, counted_by::version}) expect_owners(by, most);
+  }
   /// As `find_owner`. @param name Not empty.
   [[nodiscard]] std::shared_ptr<const metric_owner> find_model(const std::string& name) {
     return find_owner(counted_by::model, name);
   }
-  /// Model and device ids must be dense and added in order.
-  void add_model(model_id id, const std::string& name) {
+  [[nodiscard]] std::shared_ptr<const metric_owner> find_version(const std::string& model,
+                                                                 const std::string& version) {
+    return find_owner(counted_by::version, model + '/' + version);
+  }
+  /// Model and device ids must be dense and added in order. The model is its only version, too.
+  void add_model(model_id id, const std::string& name, const std::string& version = "1") {
     add_owner(counted_by::model, id.index(), name);
+    add_owner(counted_by::version, id.index(), name + '/' + version);
   }
   void add_device(device_id id) {
     add_owner(counted_by::device, id.index(), std::to_string(id.value()));

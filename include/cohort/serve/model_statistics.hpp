@@ -5,7 +5,9 @@
 
 #include <cohort/core/time.hpp>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -24,19 +26,36 @@ struct time_spent {
   }
 };
 
-/// Of one model, since its start. Thread safety: none.
+/// Why a request had no result, by Triton Inference Server's kinds.
+enum class failure : std::uint8_t {
+  rejected,  ///< It was refused, or given up before it ran.
+  canceled,  ///< Its client has gone.
+  backend,   ///< It failed while it ran.
+  other,
+};
+
+/// Of one version of a model, since its start. Thread safety: none.
 struct model_statistics {
   time_spent success;         ///< Requests answered with results, from arrival to answer.
-  time_spent fail;            ///< Others whose body was valid and that were not shed.
+  time_spent fail;            ///< Others, but those whose body was read and is not valid.
   time_spent queue;           ///< Of successes, as all below: until a batch was to start.
   time_spent compute_input;   ///< Reading them.
   time_spent compute_infer;   ///< From that start to the end: copies and computing.
   time_spent compute_output;  ///< Writing the answer.
   std::chrono::system_clock::time_point last_inference;
   std::map<std::uint32_t, time_spent> rows;  ///< Rows by the size of their batch.
+  std::array<std::uint64_t, 4> failures{};   ///< Those that failed, by `failure`.
 
+  void failed(failure why, duration took) {
+    fail.add(took);
+    ++failures[static_cast<std::size_t>(why)];
+  }
   /// A row has ended with a result. @param batch Rows that were in its batch, `took` its time.
   void ran(std::uint32_t batch, duration took) { rows[batch].add(took); }
+  /// Rows that ran.
+  [[nodiscard]] std::uint64_t inferences() const;
+  /// Batches that ran, as `write_statistics` counts them.
+  [[nodiscard]] std::uint64_t executions() const;
 };
 
 struct named_statistics {
