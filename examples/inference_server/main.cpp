@@ -13,6 +13,8 @@
 #include <inference/settings_keeper.hpp>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -50,6 +52,14 @@ int run(const options& o) {
                            .keys = answers.keys()}};
   life.begin();
   models = make_service(o, answers, counters);
+  if (const std::size_t n = models->models_failed(); o.exit_on_error && n > 0) {
+    serve::print_lines(serve::log_stream::err,
+                       fmt::format("inference_server: models that could not be loaded: {}, and "
+                                   "--exit-on-error is true\n",
+                                   n));
+    serve::flush_log();
+    std::_Exit(1);  // It waits for no load that hangs.
+  }
   std::string names;
   for (const served_model& m : models->models()) {
     names += fmt::format("{}{} ({} {} ms)", names.empty() ? "" : ", ", m.meta.name,

@@ -3,8 +3,10 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
+#include <cohort/serve/server_settings.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,9 +15,14 @@
 #include <filesystem>
 #include <inference/model_service.hpp>
 #include <inference/start_cache.hpp>
+#include <inference/triton_options.hpp>
+#include <map>
 #include <memory>
 #include <registry/number_option.hpp>
 #include <registry/parse_errors.hpp>
+#include <serve/log.hpp>
+#include <string>
+#include <vector>
 
 namespace cohort::inference {
 namespace {
@@ -23,7 +30,17 @@ namespace {
 using registry::one_of;
 using registry::within;
 
-[[noreturn]] void fail(const std::string& what) {
+/// By our option the name that the command line has for it, if that is tritonserver's.
+std::map<std::string, std::string>& given_as() {
+  static std::map<std::string, std::string> names;
+  return names;
+}
+
+[[noreturn]] void fail(std::string what) {
+  const std::string option = what.substr(0, what.find(':'));
+  if (const auto at = given_as().find(option); at != given_as().end()) {
+    what.replace(0, option.size(), at->second);
+  }
   fmt::print(stderr, "inference_server: {}\n", what);
   std::exit(2);
 }
@@ -59,10 +76,55 @@ void pairs(const std::string& option, const std::vector<std::string>& texts, Use
   }
 }
 
+/// tritonserver's own options: what they say of the server beside `options`.
+struct triton_choices {
+  bool has_http = true;
+  bool has_metrics = true;
+  serve::log_levels log;
+};
+
+void add_triton_options(CLI::App& app, options& o, triton_choices& t) {
+  registry::heading(app, "Options of tritonserver");
+  const auto boolean = [&app](const char* name, bool& into, const char* what) {
+    app.add_option(name, into, what)
+        ->type_name("BOOL")
+        ->transform([](const std::string& text) { return CLI::detail::to_lower(text); })
+        ->check(one_of({"true", "false", "on", "off", "1", "0"}));
+  };
+  boolean("--allow-http", t.has_http, "answer over HTTP; only true is possible");
+  boolean("--allow-metrics", t.has_metrics, "serve metrics");
+  boolean("--exit-on-error", o.exit_on_error, "end if a model of the start cannot be loaded");
+  boolean("--strict-readiness", o.strict_readiness, "be ready only if no model failed to load");
+  boolean("--log-info", t.log.info, "log lines of severity info");
+  boolean("--log-warning", t.log.warning, "log warnings");
+  boolean("--log-error", t.log.error, "log errors");
+  app.add_option("--id", o.server_name, "name of the server in its metadata")->type_name("NAME");
+}
+
+/// What tritonserver takes for granted, and what its options exclude.
+void apply_triton_options(options& o, const triton_choices& t, const triton_command& command) {
+  if (o.repository.empty()) fail("--model-repository: missing: expected a folder");
+  if (!t.has_http) fail("--allow-http: got false, but this server answers over HTTP alone");
+  if (!t.has_metrics) o.management_port.reset();
+  o.has_metrics = t.has_metrics;
+  o.has_triton_metrics = true;
+  o.ready_without_models = true;
+  serve::log_only(t.log);
+  if (!command.ignored.empty()) {
+    serve::log_line(serve::severity::info, serve::log_stream::err, "inference_server",
+                    fmt::format("options without effect: {}", fmt::join(command.ignored, ", ")));
+  }
+}
+
 }  // namespace
 
 options parse_options(int argc, char** argv) {
   options o;
+  const std::vector<std::string> given{argv + std::min(1, argc), argv + argc};
+  bool is_triton = std::ranges::count(given, "--triton-compatible") > 0;
+  triton_command command = is_triton ? from_triton(given) : triton_command{given};
+  given_as() = command.given_as;
+  o.exit_on_error = o.strict_readiness = is_triton;
   CLI::App app{
       "Serve models over HTTP with the Open Inference Protocol v2, in batches that meet an SLO.\n"
       "Without options it serves three small models, on a GPU if there is one.",
@@ -82,6 +144,7 @@ options parse_options(int argc, char** argv) {
   std::string mode = "explicit";
   double poll_s = 15;
   std::vector<std::string> load_models;
+  triton_choices triton;
   registry::policy_options how;
   double lame_duck_ms = -1;
   const auto option = [&app](const char* name, auto& into, const char* type,
@@ -197,9 +260,13 @@ options parse_options(int argc, char** argv) {
   registry::add_life_options(app, o, lame_duck_ms);
   app.add_flag("--triton-metrics", o.has_triton_metrics,
                "add Triton's metrics nv_inference_... to the page of metrics");
+  app.add_flag("--triton-compatible", is_triton,
+               "take the options of tritonserver, with its defaults: docs/migrate.md lists them");
+  if (is_triton) add_triton_options(app, o, triton);
   app.footer("Example: inference_server --port 8000 --policy adaptive --slo-ms lenet=20");
   try {
-    app.parse(argc, argv);
+    std::ranges::reverse(command.arguments);  // As CLI11 wants them.
+    app.parse(command.arguments);
   } catch (const CLI::Success& e) {
     std::exit(app.exit(e));
   } catch (const CLI::ParseError& e) {
@@ -249,13 +316,14 @@ options parse_options(int argc, char** argv) {
                      mode));
   }
   if (mode == "poll") o.repository_poll_s = poll_s;
-  if (mode != "poll" && app.count("--repository-poll-s") > 0) {
+  if (mode != "poll" && app.count("--repository-poll-s") > 0 && !is_triton) {
     fail("--repository-poll-s: only with --model-control-mode poll");
   }
   if (mode != "explicit" && !load_models.empty()) {
     fail("--load-model: only with --model-control-mode explicit");
   }
-  if (!load_models.empty()) {
+  // tritonserver loads none then that it is not told to.
+  if ((is_triton && mode == "explicit") || !load_models.empty()) {
     std::ranges::sort(load_models);
     load_models.erase(std::ranges::unique(load_models).begin(), load_models.end());
     if (std::ranges::count(load_models, "*") == 0) o.load_models = load_models;
@@ -266,6 +334,7 @@ options parse_options(int argc, char** argv) {
                        mode == "poll" ? "--model-control-mode" : "--load-model"));
     }
   }
+  if (is_triton) apply_triton_options(o, triton, command);
   try {
     health.apply();
   } catch (const config_error& e) {

@@ -103,7 +103,9 @@ void infer_app::draining() {
 }
 
 bool infer_app::is_probe(std::string_view path) const {
-  return !settings_.management_port && serve::page_at(path) != serve::managed_page::none;
+  const serve::managed_page page = serve::page_at(path);
+  return !settings_.management_port && page != serve::managed_page::none &&
+         (page != serve::managed_page::metrics || shows_metrics());
 }
 
 serve::http_reply infer_app::live() { return {.body = R"({"live":true})"}; }
@@ -115,6 +117,10 @@ serve::http_reply infer_app::ready() {
   if (const std::size_t n = models_->models_to_come(); n > 0) {
     return {.status = 503,
             .body = serve::error_body(fmt::format("starting: models still loading: {}", n))};
+  }
+  if (const std::size_t n = models_->models_failed(); settings_.strict_readiness && n > 0) {
+    return {.status = 503,
+            .body = serve::error_body(fmt::format("models that could not be loaded: {}", n))};
   }
   if (catalog_->is_empty() && !settings_.ready_without_models) {
     return {.status = 503, .body = serve::error_body("no model is served")};
@@ -140,7 +146,7 @@ serve::http_reply infer_app::metrics() {
 /// Whether no key is needed on the service's port.
 bool infer_app::is_open(std::string_view path) const {
   return path == "/v2/health/live" || path == "/v2/health/ready" ||
-         (path == "/metrics" && !settings_.management_port);
+         (path == "/metrics" && shows_metrics());
 }
 
 std::optional<serve::http_reply> infer_app::early_answer(const serve::http_request& head) {
@@ -198,7 +204,7 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
     if (gets()) client->answer(live());
   } else if (path == "/v2/health/ready") {
     if (gets()) client->answer(ready());
-  } else if (path == "/metrics" && !settings_.management_port) {
+  } else if (path == "/metrics" && shows_metrics()) {
     if (gets()) client->answer(metrics());
   } else if (!is_started_) {
     say(client, 503, "starting", {{"Retry-After", "1"}});

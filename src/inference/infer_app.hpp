@@ -146,6 +146,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   [[nodiscard]] std::string statistics(std::span<const model_catalog::entry> of);
   [[nodiscard]] serve::model_statistics& statistics_of(const served_model& model);
   void count_failure(const served_model& model, serve::failure why, duration took);
+  /// Whether the service's port has the page of metrics.
+  [[nodiscard]] bool shows_metrics() const noexcept {
+    return settings_.has_metrics && !settings_.management_port;
+  }
 
   // repository_calls.cpp
   void ask_repository(const serve::http_request& request, const serve::http_answer& answer);

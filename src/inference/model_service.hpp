@@ -144,6 +144,8 @@ class model_service {
   [[nodiscard]] virtual std::optional<service_state> inspect() { return std::nullopt; }
   /// Models that were there at the start and are still being loaded. Any thread.
   [[nodiscard]] virtual std::size_t models_to_come() const noexcept { return 0; }
+  /// Models that are to be served and could not be loaded. Any thread.
+  [[nodiscard]] virtual std::size_t models_failed() const noexcept { return 0; }
   /// Whether some device works, as far as is known. Any thread.
   [[nodiscard]] virtual bool has_device() const noexcept { return true; }
   /// Whether one that may run this model does.

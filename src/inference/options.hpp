@@ -36,6 +36,8 @@ struct options {
   bool ready_without_models = false;   ///< A server of a repository is ready though it serves none.
   double repository_poll_s = 0;  ///< Time between two looks at the folder; 0: it is not polled.
   std::optional<std::vector<std::string>> load_models{};  ///< At the start; none: all.
+  bool exit_on_error = false;     ///< If a model of the start cannot be loaded the server ends.
+  bool strict_readiness = false;  ///< Nor is it ready while a model could not be loaded.
   std::string plan;  ///< As `cohort pack --json` prints it; empty: every model everywhere.
   double replan_period_s = 0;     ///< 0: the plan stays.
   double warm_up_timeout_s = 10;  ///< With a plan: of a model's first run on a partition.
@@ -59,8 +61,10 @@ struct options {
   engine::health_options health;
   engine::refusal_options refusals;
   serve::http_timeouts timeouts;
-  std::optional<std::uint16_t> management_port{};  ///< 0: any free one; none by default.
-  bool has_triton_metrics = false;  ///< The page of metrics has nv_inference_..., too.
+  std::optional<std::uint16_t> management_port{};       ///< 0: any free one; none by default.
+  bool has_metrics = true;                              ///< Else no port has the page.
+  bool has_triton_metrics = false;                      ///< It has nv_inference_..., too.
+  std::string server_name = "cohort_inference_server";  ///< In the server's metadata.
   double drain_timeout_s = 10;
   double lame_duck_s = 1;
   std::size_t max_connections = 1024;

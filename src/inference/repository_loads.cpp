@@ -50,7 +50,12 @@ void repository_service::load_all(const std::vector<std::string>& names) {
     });
     std::erase_if(slow, has_ended);
     slow.push_back(told->get_future());
-    if (slow.size() <= load_limits{}.at_once) slow.back().wait_for(load_limits{}.slow);
+    const bool has_room = slow.size() <= load_limits{}.at_once;
+    if (options_.exit_on_error) {
+      slow.back().wait();  // Then nothing is served while models are still to come.
+    } else if (has_room) {
+      slow.back().wait_for(load_limits{}.slow);
+    }
   }
 }
 

@@ -131,7 +131,9 @@ void repository_service::load(const std::string& name, load_source from, bool is
                                   to_seconds(steady_clock{}.now() - asked)));
     } else if (!is_leaving_ && ((is_known && status != 409) || problems_.contains(name))) {
       report(is_served(name) ? fmt::format("{}; model '{}' is served as it was", why, name) : why);
+      if (is_known) problems_.emplace(name, why);
     }
+    count_failed();
     done(status, why);
   };
   later(told, [this, name, from = std::move(from), told] { ask_load(name, from, told); });
@@ -140,6 +142,7 @@ void repository_service::unload(const std::string& name, answer done) {
   later(done, [this, name, done, asked = steady_clock{}.now()] {
     const std::string versions = versions_of(name);
     const std::string why = unload_now(name);
+    count_failed();
     if (why.empty()) {
       serve::log_line(serve::severity::info,
                       fmt::format("model '{}': unloaded{}{}, in {:.2f} s", name,
@@ -197,6 +200,11 @@ void repository_service::keep() {
       woken_.wait(lock, has_work);
     }
   }
+}
+
+void repository_service::count_failed() {
+  failed_ = static_cast<std::size_t>(
+      std::ranges::count_if(problems_, [this](const auto& p) { return !is_served(p.first); }));
 }
 
 /// To the operator, who may know where the folder is.

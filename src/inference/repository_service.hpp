@@ -98,6 +98,7 @@ class repository_service final : public model_service, public model_repository {
   [[nodiscard]] std::size_t hanging_devices() override { return engine_->hanging_devices(); }
   [[nodiscard]] std::size_t hanging_loads() const noexcept override { return abandoned_; }
   [[nodiscard]] std::size_t models_to_come() const noexcept override { return to_come_; }
+  [[nodiscard]] std::size_t models_failed() const noexcept override { return failed_; }
   void await_loads() override;
   void drain() noexcept override;
 
@@ -201,6 +202,7 @@ class repository_service final : public model_service, public model_repository {
   void measured(const name_and_version& which, const std::vector<formats::kept_point>& points);
   void set_slo(instance& i, serve::model_meta& meta) const;
   [[nodiscard]] static live_engine::owner held(const std::string& name, live_engine::owner found);
+  void count_failed();
   void report(const std::string& why) const;
   void later(std::function<void()> command);
   void later(const answer& failed, std::function<void()> work);
@@ -229,6 +231,7 @@ class repository_service final : public model_service, public model_repository {
   std::uint64_t polling_job_ = 0;  // That look's; 0: none.
   time_point next_poll_{};
   std::atomic<std::size_t> to_come_{0};    // Models of the start that are still being loaded.
+  std::atomic<std::size_t> failed_{0};     // Models with problems that are not served.
   std::atomic<std::size_t> abandoned_{0};  // Jobs that were given up and have not ended.
   time_point given_up_{};                  // When the last one was.
   bool is_leaving_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server in the stead of tritonserver: its control of models, its metrics.
+// A server in the stead of tritonserver: its control of models, its metrics, its command line.
 #include <doctest/doctest.h>
 #include <formats/onnx_graph.hpp>
 
@@ -34,6 +34,21 @@ texts options(const repository& r, const texts& more) {
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
+texts compatible(const repository& r, const texts& more) {
+  texts all{"--triton-compatible",
+            "--model-repository=" + r.folder,
+            "--http-address",
+            "127.0.0.1",
+            "--metrics-port",
+            "0",
+            "--cache",
+            "off",
+            "--devices",
+            "2"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 /// Status and the first values of what a model `plus` makes of 1.
 std::string answer(test::connection& c, const std::string& model,
                    const std::string& parameters = "") {
@@ -203,6 +218,66 @@ TEST_CASE("Triton's metrics are the statistics, of each version, and go with it"
     return c.ask("GET", "/metrics").second.find("nv_inference_count{") == std::string::npos;
   }));
   CHECK(s.stop() == 0);
+}
+
+TEST_CASE("tritonserver's command line starts a server with its ports, metrics and control") {
+  const repository r;
+  r.add(test::plus(2), "sum", slow_slo);
+  test::child_server s{INFERENCE_SERVER,
+                       compatible(r, {"--id=ours", "--grpc-port", "8001", "--allow-grpc=false",
+                                      "--log-verbose", "1", "--exit-timeout-secs", "5"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  CHECK(s.told_before.find("options without effect: --grpc-port, --allow-grpc, --log-verbose\n") !=
+        std::string::npos);
+  test::connection c{s.port()};
+  CHECK(c.ask("GET", "/v2/health/ready").first == 200);
+  CHECK(c.ask("GET", "/v2").second.starts_with(R"({"name":"ours","version":")"));
+  CHECK(answer(c, "sum") == "200 3,3,3");
+  CHECK(c.ask("GET", "/metrics").first == 404);
+  test::connection m{test::management_port_of(s)};
+  CHECK(value(m.ask("GET", "/metrics").second, "nv_inference_count{model=\"sum\",version=\"1\"}") ==
+        1);
+  CHECK(m.ask("POST", "/v2/repository/models/sum/load").first == 404);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE(
+    "with tritonserver's options a model that fails ends the start, or readiness, or neither") {
+  const repository r;
+  r.add(test::plus(2), "sum", slow_slo);
+  r.add(test::plus(2), "wrong", "max_batch_size: -1\n");
+  test::child_server ends{INFERENCE_SERVER, compatible(r, {})};
+  CHECK(ends.port() == 0);
+  CHECK(ends.told_before.find("wrong/config.pbtxt: max_batch_size: got -1") != std::string::npos);
+  CHECK(ends.first_line ==
+        "inference_server: models that could not be loaded: 1, and --exit-on-error is true\n");
+  CHECK(ends.wait() == 1);
+  for (const bool is_strict : {false, true}) {
+    CAPTURE(is_strict);
+    test::child_server s{
+        INFERENCE_SERVER,
+        compatible(r, {"--exit-on-error=false", "--strict-readiness", is_strict ? "TRUE" : "0",
+                       "--allow-metrics", "off", "--log-info", "false", "--log-error=1"})};
+    REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+    test::connection c{s.port()};
+    CHECK(answer(c, "sum") == "200 3,3,3");
+    CHECK(c.ask("GET", "/v2/health/ready").first == (is_strict ? 503 : 200));
+    CHECK(c.ask("GET", "/metrics").first == 404);
+    CHECK(s.first_line.find(" management ") == std::string::npos);
+    CHECK(s.told_before.find("model 'sum': loaded") == std::string::npos);
+    CHECK(s.told_before.find("max_batch_size: got -1") != std::string::npos);
+    CHECK(s.stop() == 0);
+  }
+  // With explicit none is loaded that is not named.
+  test::child_server none{INFERENCE_SERVER, compatible(r, {"--model-control-mode=explicit"})};
+  REQUIRE_MESSAGE(none.port() != 0, none.first_line);
+  test::connection c{none.port()};
+  CHECK(c.ask("GET", "/v2/health/ready").first == 200);
+  CHECK(answer(c, "sum") == "404");
+  test::connection m{test::management_port_of(none)};
+  CHECK(m.ask("POST", "/v2/repository/models/sum/load").first == 200);
+  CHECK(answer(c, "sum") == "200 3,3,3");
+  CHECK(none.stop() == 0);
 }
 
 }  // namespace
