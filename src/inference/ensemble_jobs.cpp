@@ -257,11 +257,16 @@ void infer_app::end_ensemble(ensemble_job& e, outcome how) {
   const infer_job& j = *e.asked;
   const time_point now = clock_.now();
   counters_.ended(j.model->row, how, now - j.arrival);
-  serve::model_statistics& to = lane_of(*j.model).statistics;
-  (how == outcome::completed ? to.success : to.fail).add(now - j.arrival);
   if (how == outcome::completed) {
+    serve::model_statistics& to = statistics_of(*j.model);
+    to.success.add(now - j.arrival);
     to.last_inference = std::chrono::system_clock::now();
     to.ran(j.asked.rows, now - j.submitted);
+    if (counters_.triton) counters_.triton->show(j.model->version_index(), to);
+  } else {
+    count_failure(*j.model,
+                  how == outcome::cancelled ? serve::failure::canceled : serve::failure::other,
+                  now - j.arrival);
   }
   for (const std::weak_ptr<step_client>& w : e.steps) {
     if (const step_ptr c = w.lock()) std::exchange(c->gone, [] {})();

@@ -345,8 +345,8 @@ std::string infer_app::metadata() const {
   return fmt::format(
       R"({{"name":{},"version":"{}","extensions":["binary_tensor_data","classification","model_configuration","statistics"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
       serve::json_string(settings_.server_name), version_string, more,
-      serve::json_string(models_->description()),
-      serve::json_string(settings_.policy.name), settings_.executor == "emulated", names);
+      serve::json_string(models_->description()), serve::json_string(settings_.policy.name),
+      settings_.executor == "emulated", names);
 }
 
 std::string infer_app::statistics(std::span<const model_catalog::entry> of) {

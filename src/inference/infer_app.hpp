@@ -117,7 +117,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     std::string_view body;         ///< Of the client's.
     std::string_view json_length;  ///< How much of that is JSON, as the client says.
     std::shared_ptr<serve::http_client> client;
-    step_ptr step{};  ///< Its client, if that is a step of an ensemble.
+    step_ptr step{};         ///< Its client, if that is a step of an ensemble.
     bool may_share = false;  ///< It may name shared memory.
   };
 

@@ -246,11 +246,13 @@ live_engine::owner repository_service::held(const std::string& name, live_engine
 repository_service::instance repository_service::ensemble_of(opened_version v) {
   loaded_version& loaded = v.loaded;
   loaded.meta.version = fmt::to_string(v.number);
-  live_engine::owner counted = owner_of(loaded.meta.name);
+  const std::string name = loaded.meta.name;
+  live_engine::owner counted = held(name, counters_.find_model(name));
+  live_engine::owner version = held(name, counters_.find_version(name, loaded.meta.version));
   instance i{.id = {},
              .factory = nullptr,
              .shown = nullptr,
-             .how = {.name = loaded.meta.name,
+             .how = {.name = name,
                      .latency = latency_curve{table_latency{{{1, duration{1}}}}, 1},
                      .slo = loaded.meta.slo},
              .memory = std::move(v.memory),
@@ -261,7 +263,8 @@ repository_service::instance repository_service::ensemble_of(opened_version v) {
                    .row = model_id{static_cast<std::uint32_t>(counted->index())},
                    .ensemble = std::move(loaded.ensemble),
                    .config = formats::to_json(loaded.config),
-                   .counted = std::move(counted)});
+                   .counted = std::move(counted),
+                   .version = std::move(version)});
   return i;
 }
 
