@@ -112,7 +112,7 @@ TEST_CASE("Triton's metrics are statistics by version, where they are switched o
   CHECK(has("# TYPE nv_inference_count counter"));
   CHECK(has("# TYPE nv_inference_pending_request_count gauge"));
   m.triton->show(second->index(), s);
-  CHECK(m.text() == t);
+  CHECK(m.text().find("nv_inference_count" + of + "5\n") != std::string::npos);
   second.reset();
   CHECK(m.text().find("version=\"2\"") == std::string::npos);
 }
