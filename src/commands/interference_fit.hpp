@@ -76,7 +76,7 @@ inline constexpr std::size_t enough_pairs = 10;
   }
   interference_fit out;
   if (samples.empty()) {
-    out.why_not = "no pair was measured of models whose usage is known";
+    out.why_not = "no measured pair has two models whose usage is known";
     return out;
   }
   std::ranges::sort(pairs);  // What is held back is no matter of the order of measuring.
@@ -145,7 +145,7 @@ inline constexpr std::size_t enough_pairs = 10;
   if (!out.model) return out;
   if (const auto told = formats::unbelievable_factor(*out.model, models)) {
     out = {.why_not =
-               fmt::format("it would tell a factor of {:.4g} for {}", told->factor, told->of)};
+               fmt::format("it would predict a factor of {:.4g} for {}", told->factor, told->of)};
   }
   return out;
 }

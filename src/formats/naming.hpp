@@ -27,7 +27,7 @@ decltype(auto) naming(const std::string& file, Work&& work) {
     throw input_error{fmt::format("{}: {}", file, e.what())};
   } catch (const std::bad_alloc&) {
     throw input_error{
-        fmt::format("{}: too large: expected what fits in the memory that can be had", file)};
+        fmt::format("{}: too large: expected what fits in the available memory", file)};
   }
 }
 

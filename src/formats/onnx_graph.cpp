@@ -44,7 +44,7 @@ class model_reader {
 
   onnx_model read(schema::Model& m) {
     if (!m.has_graph()) refuse("the model", "it has no graph");
-    if (m.opsets().empty()) refuse("the model", "it names no opset");
+    if (m.opsets().empty()) refuse("the model", "it declares no opset");
     onnx_model made;
     made.ir_version = m.ir_version();
     for (const schema::Opset& o : m.opsets()) {
@@ -276,7 +276,7 @@ class model_reader {
           const auto from = giver.find(name);
           if (from == giver.end()) {
             refuse(of(m.nodes[i]),
-                   fmt::format("it reads {}, which nothing gives", quote_short(name)));
+                   fmt::format("it reads {}, which no node computes", quote_short(name)));
           }
           readers[from->second].push_back(i);
           ++waits_for[i];
@@ -285,7 +285,7 @@ class model_reader {
     }
     for (const onnx_value& v : m.outputs) {
       if (!given_before.contains(v.name) && !giver.contains(v.name)) {
-        refuse(fmt::format("output {}", quote_short(v.name)), "nothing gives it");
+        refuse(fmt::format("output {}", quote_short(v.name)), "no node computes it");
       }
     }
 
@@ -306,7 +306,7 @@ class model_reader {
     if (sorted.size() != m.nodes.size()) {
       const auto stuck = std::ranges::find_if(waits_for, [](std::size_t n) { return n > 0; });
       refuse(of(m.nodes[static_cast<std::size_t>(stuck - waits_for.begin())]),
-             "it waits for its own output: the graph has a circle");
+             "it waits for its own output: the graph has a cycle");
     }
     m.nodes = std::move(sorted);
   }
@@ -404,7 +404,7 @@ onnx_model parse_onnx(const std::string& file, std::string_view bytes, const onn
   }
   schema::Model model;
   if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    throw input_error{fmt::format("{}: is cut off or no ONNX model", file)};
+    throw input_error{fmt::format("{}: is cut off, or is not an ONNX model", file)};
   }
   return model_reader{file, limits}.read(model);
 }

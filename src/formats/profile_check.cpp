@@ -128,8 +128,8 @@ void across_check::note_order(std::string_view what, const sized_table& small,
 std::optional<std::string> across_check::warning() const {
   if (!worst_) return std::nullopt;
   return fmt::format(
-      "{}: {} takes {} % longer at size {} than at size {}, at batch {}{}: more than noise, "
-      "but kept as it is",
+      "{}: {} takes {} % longer at size {} than at size {}, at batch {}{}: noise does not "
+      "explain that; kept as it is",
       file_, worst_->what, percent_of(worst_->part), worst_->slower, worst_->faster, worst_->batch,
       rows_ > 1 ? fmt::format(", the most of {} rows", rows_) : "");
 }
@@ -147,7 +147,7 @@ std::optional<std::string> noise_check::warning() const {
   if (noisy_ == 0) return std::nullopt;
   return fmt::format(
       "{}: the {} of {} of {} rows is more than was measured, most in line {} with {:.0f} %: such "
-      "rows tell little",
+      "rows are unreliable",
       file_, column_, noisy_, rows_, line_, 100 * most_);
 }
 

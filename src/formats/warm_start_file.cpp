@@ -167,9 +167,9 @@ kept_settings parse_kept_settings(const std::string& file, std::string_view text
 std::string difference(const std::string& file, const start_key& kept, const start_key& now) {
   for (const auto& [name, value] : now) {
     const auto same = std::ranges::find(kept, name, &start_key::value_type::first);
-    const std::string was = same == kept.end() ? "nothing" : quote(same->second);
     if (same == kept.end() || same->second != value) {
-      return fmt::format("{}: $.key.{}: {} is not what it is now: {}", file, name, was,
+      const std::string was = same == kept.end() ? "missing:" : "got " + quote(same->second) + ',';
+      return fmt::format("{}: $.key.{}: {} expected {}, as it is now", file, name, was,
                          quote(value));
     }
   }

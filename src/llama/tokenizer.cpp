@@ -297,7 +297,7 @@ tokenizer tokenizer::parse(std::string_view text, const std::string& origin) {
       const auto at = bytes ? t.by_bytes_.find(*bytes) : t.by_bytes_.end();
       if (at == t.by_bytes_.end()) {
         fail(origin,
-             fmt::format("model.merges: {} is not of the vocabulary", m.dump().substr(0, 60)));
+             fmt::format("model.merges: {} is not in the vocabulary", m.dump().substr(0, 60)));
       }
       return at->second;
     };

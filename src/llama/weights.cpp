@@ -182,9 +182,10 @@ void check_unused(const stored_tensors& tensors, const std::vector<slot>& slots,
                 "expected none, or an equal one");
       }
     } else {
-      fail_at(t, name,
-              fmt::format("is not supported: a Llama of {} layers without biases has none such",
-                          c.layers));
+      fail_at(
+          t, name,
+          fmt::format("is not supported: a Llama of {} layers without biases has no such tensor",
+                      c.layers));
     }
   }
 }
@@ -260,7 +261,7 @@ llama_weights load_weights(const std::string& directory) {
     bytes += files.back().bytes().size();
     for (auto& [name, view] : read_safetensors(files.back().bytes(), path)) {
       const auto [at, is_new] = tensors.try_emplace(name, stored{std::move(view), path});
-      if (!is_new) fail_at({{}, path}, name, fmt::format("is in {}, too", at->second.path));
+      if (!is_new) fail_at({{}, path}, name, fmt::format("is also in {}", at->second.path));
     }
   }
   check_types(tensors);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::batching::meta_ops_test {
@@ -356,8 +357,8 @@ TEST_CASE("an item is run without the unused slots at its ends") {
 }
 
 TEST_CASE("bad options are errors") {
-  CHECK_THROWS_WITH_AS(batch_table(table_options{.stages = 0}),
-                       "batch_table: stages must be in 1 to 256", config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)batch_table(table_options{.stages = 0}); }) ==
+        "batch_table: stages ... 1 to 256");
   CHECK_THROWS_AS(batch_table(table_options{.batch_max = 0}), config_error);
   CHECK_THROWS_AS(batch_table(table_options{.max_rows = 0}), config_error);
   CHECK_THROWS_AS(ops(four_stages, {.last_stage = 4}), config_error);

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::batching::sliced_model_test {
@@ -97,9 +98,10 @@ TEST_CASE("ends that are not those of the model are errors") {
   const auto make = [&](slicing ends, std::uint32_t batch_max = 1) {
     return sliced{e, std::make_unique<growing>(growing{&e, 3}), std::move(ends), batch_max};
   };
-  CHECK_THROWS_WITH_AS(make({1, 2}), "sliced_model: the last end must be the model's",
-                       config_error);
-  CHECK_THROWS_WITH_AS(make({2, 2, 3}), "sliced_model: ends must increase", config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)make({1, 2}); }) ==
+        "sliced_model ... last end ... model's");
+  CHECK(test::gist_of<config_error>([&] { (void)make({2, 2, 3}); }) ==
+        "sliced_model: ends ... increase");
   CHECK_THROWS_AS(make({}), config_error);
   CHECK_THROWS_AS(make({4}), config_error);
   CHECK_THROWS_AS(make({3}, 0), config_error);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
+#include <support/complaint.hpp>
 
 namespace cohort::chat::chat_test {
 namespace {
@@ -220,13 +221,8 @@ TEST_CASE("Llama 2 takes user and assistant in turn") {
   for (const auto& messages : bad) CHECK_FALSE(chat.complaint(messages).empty());
 }
 
-std::string complaint(const std::string& jinja) {
-  try {
-    (void)read_chat_template(jinja, "t.jinja");
-  } catch (const config_error& e) {
-    return e.what();
-  }
-  return "";
+test::gist complaint(const std::string& jinja) {
+  return test::gist_of<config_error>([&] { (void)read_chat_template(jinja, "t.jinja"); });
 }
 
 TEST_CASE("a template that is not known is refused on one line, never guessed") {
@@ -259,8 +255,8 @@ TEST_CASE("a template that is not known is refused on one line, never guessed") 
   for (const std::string& text : unknown) {
     CAPTURE(text);
     CHECK(complaint(text) ==
-          "t.jinja: the chat template is of no known form: choose one with --chat-template: plain, "
-          "chatml, llama2, llama3, llama3.1, zephyr");
+          "t.jinja: ... no known form: ... --chat-template: plain, chatml, llama2, llama3, "
+          "llama3.1, zephyr");
   }
 }
 
@@ -305,9 +301,8 @@ TEST_CASE("a list of templates has one named default") {
   CHECK(read(all).form == chat_form::llama3);
   CHECK(read(nullptr).form == chat_form::plain);
   all.erase(1);
-  CHECK_THROWS_WITH_AS(
-      read(all), "t.json: chat_template: none is named default: choose a form with --chat-template",
-      config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)read(all); }) ==
+        "t.json: chat_template: ... default: ... --chat-template");
   CHECK_THROWS_AS(read(5), config_error);
   CHECK_THROWS_AS((void)read_chat_settings("[]", "t"), config_error);
 }

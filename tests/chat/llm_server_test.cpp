@@ -481,8 +481,7 @@ TEST_CASE("a key of the environment that is empty opens no server") {
   test::child_server c{LLM_SERVER, {}};
   unsetenv("COHORT_API_KEY");
   CHECK(c.wait() == 2);
-  CHECK(c.first_line ==
-        "llm_server: COHORT_API_KEY: got an empty key, expected a key, or no such variable\n");
+  CHECK(test::gist(c.first_line) == "llm_server: COHORT_API_KEY: ... empty key ...\n");
 }
 
 TEST_CASE("what is wrong with a request of the management port is said in JSON") {
@@ -539,7 +538,7 @@ TEST_CASE("a text whose first token would come too late is refused, not computed
   connection c{server.port()};
   const answer late = post(c, "/v1/completions", completion());
   CHECK(late.status == 429);
-  CHECK(late.body["error"]["message"] == "The first token would come too late");
+  CHECK(test::gist(late.body["error"]["message"].get<std::string>()) == "... too late");
   CHECK(late.body["error"]["code"] == "first_token_slo");
   CHECK(c.head.find("Retry-After: ") == std::string::npos);  // Nor will it be later.
   const answer streamed = post(c, "/v1/chat/completions", chat({{"stream", true}}));
@@ -666,8 +665,8 @@ TEST_CASE("SIGTERM lets texts end, and waits no longer than it may") {
   const std::string said = slow.read_rest();
   INFO(said);
   // In an iteration that takes longer than the server waits for it, its device counts, too.
-  CHECK((said.ends_with("the drain time-out is over: left 1 requests and 0 devices that hang\n") ||
-         said.ends_with("not waiting for what hangs: left 1 requests and 1 devices that hang\n")));
+  CHECK((test::gist(said).has_line("... drain time-out ... 1 requests ... 0 devices") ||
+         test::gist(said).has_line("... not waiting ... 1 requests ... 1 devices")));
 }
 
 TEST_CASE("who has connected before the port is closed is served") {
@@ -769,7 +768,8 @@ TEST_CASE("the server says what it runs on, and auto takes what there is") {
     CHECK(strict.stop() == 0);
   } else {
     CHECK(strict.wait() == 2);
-    CHECK(strict.first_line.starts_with("llm_server: --executor: cuda is not possible here: "));
+    CHECK(test::gist(strict.first_line) ==
+          "llm_server: --executor: ... cuda ... not possible ...\n");
   }
 }
 TEST_CASE("the first line says what limits the context") {
@@ -778,9 +778,7 @@ TEST_CASE("the first line says what limits the context") {
   CHECK(whole.first_line.find(" slots, context 2048 | ") != std::string::npos);
   child less{{"--kv-mib", "1"}};
   REQUIRE_MESSAGE(less.port() != 0, less.first_line);
-  CHECK(less.first_line.find(
-            " slots, context 1024 of the model's 2048 (--kv-mib 2 would hold all) | ") !=
-        std::string::npos);
+  CHECK(test::gist(less.first_line) == "... context 1024 of ... 2048 (--kv-mib 2 ... |");
   connection c{less.port()};
   CHECK(json::parse(c.ask("GET", "/v1/models").second)["data"][0]["max_model_len"] == 1024);
 }
@@ -822,8 +820,6 @@ TEST_CASE("bad options end the server with status 2 and one line" *
       {{"--executor", "host", "--device", "1"}, "--device: only with --executor cuda or auto"},
       {{"--executor", "auto", "--dtype", "int8"}, "--dtype: bad value"},
       {{"--bogus"}, "\"--bogus\": unknown option or argument: llm_server --help lists them"},
-      {{"--chat-template", "llama3"}, "chat template llama3: the tokenizer has no "},
-      {{"--chat-template", "llama2"}, "chat template llama2: the tokenizer has no <s>"},
       {{"--chat-template", "vicuna"}, "--chat-template: bad value"},
       {{"--host", "somewhere"}, "--host: bad value"}};
   for (const auto& [options, message] : bad) {
@@ -831,6 +827,13 @@ TEST_CASE("bad options end the server with status 2 and one line" *
     CAPTURE(message);
     CHECK(c.wait() == 2);
     CHECK(test::gist(c.first_line).starts_with(std::string{"llm_server: "} + message));
+  }
+  const std::pair<std::string, std::string> lacking[] = {{"llama3", "<|"}, {"llama2", "<s>"}};
+  for (const auto& [form, token] : lacking) {
+    child c{{"--chat-template", form}};
+    CHECK(c.wait() == 2);
+    CHECK(test::gist(c.first_line) ==
+          "llm_server: chat template " + form + ": ... tokenizer ... no " + token + " ...\n");
   }
 }
 /// The page after one text.

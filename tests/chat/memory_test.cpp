@@ -10,6 +10,7 @@
 #include <llama/basic_generator.hpp>
 
 #include <llama/scripted_backend.hpp>
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::chat::memory_test {
@@ -54,8 +55,8 @@ TEST_CASE("by default a Llama has its context or a usual one, and it is said how
     }
   }
   CHECK(to_string(sized(llama2_7b, {})) == "context 4096");
-  CHECK(to_string(sized(llama31_8b, {})) ==
-        "context 4096 of the model's 131072 (--kv-mib 49152 would hold all)");
+  CHECK(test::gist(to_string(sized(llama31_8b, {}))) ==
+        "context 4096 of ... 131072 (--kv-mib 49152 ...");
 }
 
 TEST_CASE("what the user chose limits the context, and is named") {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <support/complaint.hpp>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -50,17 +51,17 @@ TEST_CASE("a prompt is refused by its bytes alone only where no tokens could fit
     const auto* e = std::get_if<api_error>(&result);
     REQUIRE(e != nullptr);
     CHECK(e->code == "context_length_exceeded");
-    return e->message.substr(e->message.find(": ") + 2);
+    return test::gist(e->message);
   };
   // Of 64 tokens, each of at most 9 bytes, one is left for the answer.
-  CHECK(complaint(false, std::string(63 * 9 + 1, 'x')) == "the prompt has at least 64");
-  CHECK(complaint(false, std::string(63 * 9, 'x')) == "the prompt has 568");
+  CHECK(complaint(false, std::string(63 * 9 + 1, 'x')) == "... prompt ... at least 64");
+  CHECK(complaint(false, std::string(63 * 9, 'x')) == "... prompt ... 568");
   std::string names;
   for (int i = 0; i < 62; ++i) names += "<|begin|>";
   CHECK(std::holds_alternative<text_request>(read(false, names)));
   // In a chat names are text.
-  CHECK(complaint(true, std::string(64, 'x')) == "the prompt has at least 64");
-  CHECK(complaint(true, std::string(63, 'x')) == "the prompt has 81");
+  CHECK(complaint(true, std::string(64, 'x')) == "... prompt ... at least 64");
+  CHECK(complaint(true, std::string(63, 'x')) == "... prompt ... 81");
   CHECK(std::holds_alternative<text_request>(read(true, std::string(30, 'x'))));
 }
 

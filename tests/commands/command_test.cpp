@@ -263,16 +263,15 @@ TEST_CASE("models with fewer than 1000 requests are warned of, on standard error
       R"({"name":"never","alpha_ms":1,"beta_ms":1,"slo_ms":25,"share":0}],)"
       R"("arrivals":{"process":"uniform"},"warmup_s":0,"duration_s":2})";
   const std::string warning =
-      "2 of 4 models have fewer than 1000 requests, the least \"b\" with 400: too few to judge "
-      "each model; --duration-s 6 would do";
+      "2 of 4 models ... 1000 requests ... \"b\" ... 400 ... --duration-s 6";
   const std::string run = " - --policy eager --rate 1200";
   for (const char* sub : {"simulate", "min-devices"}) {
     CAPTURE(std::string{sub});
     const auto text = cohort_command(sub + run, three);
     CHECK(text.status == 0);
-    CHECK(text.err == "cohort: warning: " + warning + "\n");
+    CHECK(test::gist(text.err) == "cohort: warning: " + warning + "\n");
     const json a = answer_of(cohort_command(sub + run + " --json", three));
-    CHECK(a["warnings"] == json::array({warning}));
+    CHECK(test::gist(a["warnings"].get<std::vector<std::string>>()) == warning);
     CHECK(cohort_command(sub + run + " --duration-s 6", three).err.empty());
     CHECK(answer_of(cohort_command(sub + run + " --json --duration-s 6", three))["warnings"] ==
           json::array());
@@ -290,10 +289,7 @@ TEST_CASE("a policy whose goodput falls since batches run longer than their prof
       R"("duration_s":5,"reality":{"noise":{"bias":1.2,"sigma":0.1}}})";
   const auto r = cohort_command("goodput - --policy deferred --precision 0.1 --seeds 1", longer);
   CAPTURE(r.err);
-  CHECK(r.err.starts_with("cohort: warning: deferred (drop-head) at "));
-  CHECK(r.err.ends_with(
-      " r/s: batches run longer than their profiles, and this policy does not learn how long: try "
-      "adaptive\n"));
+  CHECK(test::gist(r.err) == "cohort: warning: deferred (drop-head) ... adaptive\n");
   const auto learns =
       cohort_command("goodput - --policy adaptive --precision 0.1 --seeds 1", longer);
   CHECK(learns.err.find("try adaptive") == std::string::npos);
@@ -304,19 +300,18 @@ TEST_CASE("what was repaired in a profile is said on standard error or in the JS
   const std::string falls =
       R"({"devices":2,"models":[{"name":"m","latency_ms":{"1":3,"2":2,"4":6},"slo_ms":25}],)"
       R"("arrivals":{"process":"uniform"},"warmup_s":0,"duration_s":10})";
-  const std::string warning =
-      "standard input: latencies of model \"m\" fall from batch 1 to 2 by 33 %: such sizes take "
-      "their mean (isotonic regression)";
+  const std::string warning = "standard input: ... model \"m\" ... batch 1 to 2 ... 33 % ... mean";
   for (const char* run :
        {"simulate - --policy eager --rate 200", "min-devices - --policy eager --rate 200",
         "goodput - --policy eager --precision 0.5 --seeds 1"}) {
     CAPTURE(std::string{run});
     const auto text = cohort_command(run, falls);
     CHECK(text.status == 0);
-    CHECK(text.err == "cohort: warning: " + warning + "\n");
+    CHECK(test::gist(text.err) == "cohort: warning: " + warning + "\n");
     const auto answer = cohort_command(std::string{run} + " --json", falls);
     CHECK(answer.err.empty());
-    CHECK(json::parse(answer.out)["warnings"] == json::array({warning}));
+    CHECK(test::gist(json::parse(answer.out)["warnings"].get<std::vector<std::string>>()) ==
+          warning);
   }
 }
 
@@ -375,8 +370,7 @@ TEST_CASE("load shows no empty key") {
   const command_result r = cohort_command("load --rate 1");
   unsetenv("COHORT_API_KEY");
   CHECK(r.status == 2);
-  CHECK(r.err.find("COHORT_API_KEY: got an empty key, expected a key, or no such variable") !=
-        std::string::npos);
+  CHECK(test::gist(r.err) == "cohort: COHORT_API_KEY: ... empty key ...\n");
 }
 
 TEST_CASE("autoscale follows a load, and sets beside it the fewest devices that would do") {
@@ -580,17 +574,16 @@ TEST_CASE("bad usage and bad input are one line on standard error and exit statu
 
 TEST_CASE("what is missing is named with all that it may be") {
   const std::pair<const char*, const char*> rows[] = {
-      {"workload", "--zoo: missing: expected a100 or 1080ti"},
-      {"workload --zoo a100 --devices", "--devices: missing: expected a value"},
-      {"simulate", "WORKLOAD: missing: expected a file, or - for standard input"}};
+      {"workload", "--zoo: missing ... a100 or 1080ti"},
+      {"workload --zoo a100 --devices", "--devices: missing ... value"},
+      {"simulate", "WORKLOAD: missing ... file ... - ..."}};
   for (const auto& [arguments, message] : rows) {
-    CHECK(cohort_command(arguments).err == fmt::format("cohort: {}\n", message));
+    CHECK(test::gist(cohort_command(arguments).err) == fmt::format("cohort: {}\n", message));
   }
-  CHECK(cohort_command("decode x.csv --batch 2 --method").err ==
-        "cohort: --method: missing: expected " + cohort::registry::decode_methods.list().names() +
-            "\n");
-  CHECK(cohort_command("simulate - --rate 10", brief)
-            .err.starts_with("cohort: --policy: missing, and the workload has none: expected "));
+  CHECK(test::gist(cohort_command("decode x.csv --batch 2 --method").err) ==
+        "cohort: --method: missing ... " + cohort::registry::decode_methods.list().names() + "\n");
+  CHECK(test::gist(cohort_command("simulate - --rate 10", brief).err) ==
+        "cohort: --policy: missing ... workload ...\n");
 }
 
 TEST_CASE("a trace has its own rate, and searches over rates refuse it") {

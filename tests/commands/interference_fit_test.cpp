@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <commands/pair_turns.hpp>
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::commands::interference_fit_test {
@@ -173,7 +174,7 @@ TEST_CASE("models without usage are not fitted to, and without others there is n
   for (model_profile& m : models) m.usage.clear();
   const interference_fit none = fit_pairs(rows, models, {});
   CHECK_FALSE(none.model.has_value());
-  CHECK(none.why_not == "no pair was measured of models whose usage is known");
+  CHECK(test::gist(none.why_not) == "... no pair ... usage ...");
   CHECK_FALSE(fit_pairs({}, models, {}).model.has_value());
 }
 TEST_CASE("what is measured on a machine with slow phases is read again") {
@@ -199,8 +200,7 @@ TEST_CASE("a fit that would tell what cannot be on other sizes is none") {
   const interference_fit f = believable_fit(rows, models, {});
   CHECK_FALSE(f.model);
   CHECK(f.told.empty());
-  CHECK(f.why_not.starts_with("it would tell a factor of -5 for "));
-  CHECK(f.why_not.ends_with(" at size 20 beside a at size 20"));
+  CHECK(test::gist(f.why_not) == "... factor of -5 ... at size 20 beside a at size 20");
 }
 
 }  // namespace

@@ -114,11 +114,10 @@ TEST_CASE_FIXTURE(fixture, "pairs are measured, fitted and planned with") {
         pairs.substr(0, pairs.find('\n') + 1) + "lenet,1,50,lenet,1,50,1,1.5,1.5,0,5,host\n");
   plan = packs();
   CHECK(plan.status == 0);
-  CHECK(plan.err ==
-        "cohort: warning: " + out +
-            ": never measured side by side, so planned with the largest factor measured of either "
-            "model: lenet beside resnet_mini 1.5, resnet_mini beside lenet 1.5, resnet_mini beside "
-            "resnet_mini 1.5\n");
+  CHECK(test::gist(plan.err) == "cohort: warning: " + out +
+                                    ": never measured ... : lenet beside resnet_mini 1.5, "
+                                    "resnet_mini beside lenet 1.5, resnet_mini beside "
+                                    "resnet_mini 1.5\n");
 }
 TEST_CASE_FIXTURE(fixture, "what is measured is not measured again") {
   REQUIRE(measure("--batches 1").status == 0);
@@ -155,7 +154,7 @@ TEST_CASE_FIXTURE(fixture, "models without counted bytes are measured without a 
   REQUIRE(r.status == 0);
   const json a = json::parse(r.out);
   CHECK(a["fit"].is_null());
-  CHECK(a["why_no_fit"] == "no pair was measured of models whose usage is known");
+  CHECK(test::gist(a["why_no_fit"].get<std::string>()) == "... no pair ... usage ...");
   CHECK_FALSE(std::filesystem::exists(out + "/interference.csv"));
   const command_result plan =
       cohort_command("pack - --profiles " + out + " --algorithm elastic-int", demand);

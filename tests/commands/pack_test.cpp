@@ -21,6 +21,8 @@ using test::command_result;
 const std::string with_rules =
     cohort::registry::packers_with(&cohort::registry::packer_traits::takes_rules);
 
+test::gist reason(const json& answer) { return test::gist{answer["reason"].get<std::string>()}; }
+
 struct fixture {
   test::profile_folder folder;
 
@@ -104,20 +106,19 @@ TEST_CASE_FIXTURE(fixture, "a demand that is too large is told with exit status 
   const json a = answer("- --algorithm elastic", much, 1);
   CHECK(a["schedulable"] == false);
   CHECK(a["status"] == "unknown");
-  CHECK(a["reason"] == "a: 3111.11 of 4000 requests a second find no gpu-let");
+  CHECK(reason(a) == "a: 3111.11 of 4000 ... no gpu-let");
   CHECK(a["gpulets"] == json::array());
-  CHECK(
-      pack("- --algorithm elastic", much).out ==
-      "elastic: not schedulable (unknown): a: 3111.11 of 4000 requests a second find no gpu-let\n");
+  CHECK(test::gist(pack("- --algorithm elastic", much).out) ==
+        "elastic: not schedulable (unknown): a: 3111.11 of 4000 ...\n");
   const json memory =
       answer("- --algorithm elastic", R"({"gpus":9,"memory_mb":650,"demand":{"b":1}})", 1);
   CHECK(memory["status"] == "infeasible");
-  CHECK(memory["reason"] == "b: needs 700 MB of memory, and a device has 650");
+  CHECK(reason(memory) == "b: ... 700 MB ... 650");
   for (const char* algorithm : {"squishy", "self-tuning", "elastic", "ideal", "exact"}) {
     const json together = answer(std::string{"- --algorithm "} + algorithm,
                                  R"({"gpus":1,"memory_mb":1299,"demand":{"a":1,"b":1}})", 1);
     CHECK(together["status"] == "infeasible");
-    CHECK(together["reason"] == "the models need 1300 MB of memory, and all devices have 1299");
+    CHECK(reason(together) == "... models ... 1300 MB ... 1299");
   }
   const json slo =
       answer("- --algorithm squishy", R"({"gpus":9,"slo_ms":{"b":3.5},"demand":{"b":1}})", 1);
@@ -137,7 +138,7 @@ TEST_CASE_FIXTURE(fixture, "exact proves what cannot be, and bounds what can") {
   a = answer("- --algorithm exact", with("1800"), 1);
   CHECK(a["status"] == "infeasible");
   CHECK(a["bound"].get<double>() < 1);
-  CHECK(a["reason"] == "no plan serves the demand: its work is more than the devices can do");
+  CHECK(reason(a) == "no plan ... demand: ... devices ...");
   // One model's memory excludes every multiple.
   a = answer("- --algorithm exact", R"({"gpus":9,"memory_mb":650,"demand":{"b":1}})", 1);
   CHECK(a["bound"] == 0);
@@ -147,12 +148,10 @@ TEST_CASE_FIXTURE(fixture, "what exact proves of the padded problem, it says of 
   const std::string tight = R"({"gpus":1,"sizes":[50],"demand":{"a":300,"b":420}})";
   const json a = answer("- --algorithm exact --interference", tight, 1);
   CHECK(a["status"] == "infeasible");
-  CHECK(a["reason"] ==
-        "no plan serves the demand: proven (under worst-neighbour padding: --pad none may serve "
-        "it)");
+  CHECK(reason(a) == "no plan ... demand: ... worst-neighbour padding ... --pad none ...");
   const json memory = answer("- --algorithm exact --interference",
                              R"({"gpus":9,"memory_mb":650,"demand":{"b":1}})", 1);
-  CHECK(memory["reason"] == "b: needs 700 MB of memory, and a device has 650");
+  CHECK(reason(memory) == "b: ... 700 MB ... 650");
 }
 TEST_CASE_FIXTURE(fixture, "with a burst margin the bound is still one of the demand") {
   // b within 40 ms: 1000 + sqrt(1000 / 0.04) = 1158.1 of 1777.8 a second: 1.535. Four times the
@@ -165,9 +164,7 @@ TEST_CASE_FIXTURE(fixture, "with a burst margin the bound is still one of the de
              R"({"gpus":2,"sizes":[50,100],"demand":{"b":1600}})", 1);
   CHECK(a["status"] == "infeasible");
   CHECK(a["bound"].get<double>() == doctest::Approx(16000 / 9.0 / 2200).epsilon(1e-3));
-  CHECK(a["reason"] ==
-        "no plan serves the demand: its work is more than the devices can do (of the rates with "
-        "their burst margin)");
+  CHECK(reason(a) == "no plan ... demand: ... devices ... burst margin");
 }
 TEST_CASE_FIXTURE(fixture, "exact keeps to its time limit, and heuristics come before it") {
   const json a = answer("- --algorithm exact --time-limit-s 1e-9", demand);
@@ -214,8 +211,7 @@ TEST_CASE_FIXTURE(fixture, "--verify refuses options that would change nothing")
     const std::size_t gap = text.find(' ');
     refuses("--verify - " + text, plan, text.substr(0, gap) + ": bad value");
   }
-  refuses("--verify - --interference", plan,
-          "--interference: expected no such option with --verify");
+  refuses("--verify - --interference", plan, "--interference: ... --verify");
 }
 TEST_CASE_FIXTURE(fixture, "scenarios are answered line by line, and one that fails makes it 1") {
   const std::string lines = demand + "\n\n" + R"({"gpus":1,"demand":{"a":4000}})" + "\n" + demand;
@@ -288,23 +284,22 @@ TEST_CASE_FIXTURE(fixture, "bad profiles are refused with their place") {
   };
   bad("slo.csv", "model,slo_ms\na,20\na,20\n", R"(slo.csv: line 3, model: bad value)");
   bad("slo.csv", "model\na\n", "slo.csv: line 1, slo_ms: missing");
-  bad("slo.csv", "model,slo_ms\n", "slo.csv: no rows: expected at least one model");
+  bad("slo.csv", "model,slo_ms\n", "slo.csv: no rows ... at least one model");
   bad("slo.csv", "model,slo_ms\na,1.5\nb,40\n", R"(slo.csv: model "a", slo_ms: bad value)");
   bad("latency.csv", "model,batch,partition_pct,latency_ms\na,2,100,1\nb,1,100,1\n",
-      "latency.csv: model a: the latency of batch 1 is missing: expected a latency above 0, once, "
-      "for every batch of a model at every size, from batch 1");
+      "latency.csv: model a: ... batch 1 ... missing ... above 0 ...");
   bad("latency.csv", "model,batch,partition_pct,latency_ms\nc,1,100,1\n",
       R"(latency.csv: line 2, model: bad value)");
   bad("util.csv", "model,batch,l2_util_pct,dram_util_pct\na,1,20,40\n",
       R"(util.csv: model "b": missing)");
   bad("interference.csv", "c_l2_self,c_l2_other,c_dram_self,c_dram_other,constant\n",
-      "interference.csv: no rows: expected one row of coefficients");
+      "interference.csv: no rows ... one row ...");
 }
 TEST_CASE_FIXTURE(fixture, "bad usage is refused") {
   refuses("- --algorithm magic", demand, "--algorithm: bad value");
   refuses("-", demand, "--algorithm: missing");
   refuses("--algorithm elastic", demand,
-          "pack: expected one of DEMAND.json, --scenarios FILE.jsonl and --verify FILE");
+          "pack: ... DEMAND.json, --scenarios FILE.jsonl ... --verify FILE");
   refuses("- --algorithm squishy --order rate", demand, "--order: bad value");
   refuses("- --algorithm elastic-int --pad none --fit best", demand, R"(--fit: bad value)");
   refuses("- --algorithm exact --fit best", demand, "--fit: bad value");

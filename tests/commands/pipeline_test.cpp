@@ -60,9 +60,8 @@ TEST_CASE("a model that is too large to plan for is said with its file") {
       cohort_command("pipeline " + f.model + " --policy dvabatch --arrivals " + f.arrivals);
   CHECK(r.status == 2);
   CHECK(r.out.empty());
-  CHECK(r.err == "cohort: " + f.model +
-                     ": planner: stages, batch_max and measured sizes are too many to plan for: "
-                     "expected a product with the horizon of at most 1e9\n");
+  CHECK(cohort::test::gist(r.err) ==
+        "cohort: " + f.model + ": planner: stages, batch_max ... too many ... at most 1e9\n");
 }
 TEST_CASE("sizes between measured ones take a step or lie on a line, and repairs are said") {
   const std::vector<json> rows{{{"batch", 1}, {"ms", 1}}, {{"batch", 4}, {"ms", 4}}};
@@ -77,9 +76,9 @@ TEST_CASE("sizes between measured ones take a step or lie on a line, and repairs
                                 fallen.arrivals + " --events --json");
   CHECK(r.status == 0);
   CHECK(json::parse(r.out)["latency_ms"] == json{2.5, 2.5});
-  CHECK(r.err == "cohort: warning: " + fallen.model +
-                     ": latencies of stage \"s\" fall from batch 1 to 4 by 33 %: such sizes take "
-                     "their mean (isotonic regression)\n");
+  CHECK(cohort::test::gist(r.err) ==
+        "cohort: warning: " + fallen.model +
+            ": ... stage \"s\" ... batch 1 to 4 ... 33 % ... mean ...\n");
 }
 TEST_CASE("case I: batches of unlike lengths overlap") {
   std::vector<json> stages;
@@ -244,7 +243,7 @@ TEST_CASE("lengths say nothing of a model without sizes, and that is said") {
       "pipeline " + f.model + " --policy dvabatch --rate 10 --requests 50 --json";
   const auto with = cohort_command(base + " --lengths " + f.arrivals);
   CHECK(with.status == 0);
-  CHECK(with.err == "cohort: --lengths is not used, since the model has no sizes\n");
+  CHECK(cohort::test::gist(with.err) == "cohort: --lengths ... not used ... no sizes\n");
   CHECK(with.out == cohort_command(base).out);
 }
 TEST_CASE("bad usage and input are one line on standard error and exit status 2") {

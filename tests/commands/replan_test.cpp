@@ -145,8 +145,7 @@ TEST_CASE_FIXTURE(fixture,
   const json far = answer(run, R"({"gpus":1,"sizes":[20,50,100],"demand":{"a":20000,"b":10000}})");
   CHECK(far["planned_part"].get<double>() > 0);
   CHECK(far["planned_part"].get<double>() < 0.1);
-  CHECK(far["reason"].get<std::string>().find("requests a second find no gpu-let") !=
-        std::string::npos);
+  CHECK(test::gist(far["reason"].get<std::string>()) == "... no gpu-let ...");
   CHECK(far["left_out"].empty());
   for (const json& p : far["periods"]) {
     CHECK(p["completed_rps"].get<double>() > 300);
@@ -159,14 +158,14 @@ TEST_CASE_FIXTURE(fixture,
   CHECK(without["planned_part"] == 1);
   REQUIRE(without["left_out"].size() == 1);
   CHECK(without["left_out"][0]["name"] == "b");
-  CHECK(without["left_out"][0]["reason"] ==
-        "b: twice the latency of a batch of 1 on 100 % is 4 ms, above its SLO of 3 ms");
+  CHECK(test::gist(without["left_out"][0]["reason"].get<std::string>()) ==
+        "b: ... latency ... 100 % ... 4 ms ... SLO of 3 ms");
   // Steep waves: as many are late as if there were no other model.
   const json alone = answer(run, R"({"gpus":2,"sizes":[20,50,100],"demand":{"a":300}})");
   CHECK(without["per_model"][0]["completed"].get<double>() >
         0.97 * alone["per_model"][0]["completed"].get<double>());
   CHECK(without["per_model"][1]["completed"] == 0);
-  CHECK(replan(run, tight).out.find("left out: b (b: twice the latency") != std::string::npos);
+  CHECK(test::gist(replan(run, tight).out).has_line("... left out: b (b: ... 4 ms"));
 }
 
 TEST_CASE_FIXTURE(fixture, "bad options and loads are refused") {
@@ -183,7 +182,7 @@ TEST_CASE_FIXTURE(fixture, "bad options and loads are refused") {
   refuses("- --algorithm elastic --load " + load, demand, load + ": line 3, time_s: bad value");
   folder.write("load.csv", "time_s,part\n");
   refuses("- --algorithm elastic --load " + load, demand,
-          load + ": no rows: expected at least one point");
+          load + ": no rows ... at least one point");
   refuses("- --algorithm elastic", R"({"gpus":1,"demand":{"x":1}})",
           "standard input: $.demand: bad value");
 }

@@ -172,7 +172,7 @@ TEST_CASE("runs at rising rates are one series, and the page says who loses") {
   CHECK(page.find("adaptive, predicted") == std::string::npos);
   // A prediction of what was not measured.
   CHECK(report(f, answers(), profile, sweep + " --predicted other=" + f.path + "/simulated.json")
-            .err.find("expected a name of --sweep") != std::string::npos);
+            .err.find("name of --sweep") != std::string::npos);
   CHECK(report(f, answers(), profile, " --predicted eager=" + f.path + "/simulated.json").status ==
         2);
 }

@@ -141,7 +141,7 @@ TEST_CASE("profile measures a folder of stages by stage") {
   std::filesystem::remove(out + "/mlp/1/stages/2.onnx");
   r = cohort_command("profile --model " + out + "/mlp/1/stages --out " + f.path);
   CHECK(r.status == 2);
-  CHECK(r.err.find("stages: 1 stages are not those that were cut from ") != std::string::npos);
+  CHECK(test::gist(r.err) == "cohort: ... stages: 1 stages ... not ... cut from ...\n");
 }
 
 TEST_CASE("bad input of slice is one line on standard error, exit status 2, and nothing written") {
@@ -158,7 +158,7 @@ TEST_CASE("bad input of slice is one line on standard error, exit status 2, and 
       {f.file, "--out: missing"},
       {f.path + " --out x", "MODEL: bad value"},
       {f.path + "/none.onnx --out " + out, "none.onnx: cannot be read: No such file"},
-      {f.path + "/cut_off.onnx --out " + out, "cut_off.onnx: is cut off or no ONNX model"},
+      {f.path + "/cut_off.onnx --out " + out, "cut_off.onnx: is cut off"},
       {f.file + " --out " + out + " --stages best", "--stages: bad value"},
       {f.file + " --out " + out + " --stages 0", "--stages: bad value"},
       {f.file + " --out " + out + " --name ../x", "--name: bad value"},
@@ -169,7 +169,7 @@ TEST_CASE("bad input of slice is one line on standard error, exit status 2, and 
       {f.file + " --out " + out + " --repeats 2", "--repeats: bad value"},
       {f.file + " --out " + out + " --stage-load 1", "--stage-load: bad value"},
       {f.file + " --out " + out + " --max-length 512 --largest-batch 1",
-       "requests of up to 1 rows and size 512 (--max-length says another): model 'encoder': "},
+       "up to 1 rows and size 512"},
       {f.file + " --out " + out + " --max-length 64 --largest-batch 1 --repeats 3 --stages 64",
        "--stages: bad value"},
       {f.file + " --out /dev/null/x", "--out: /dev/null/x: "},
@@ -189,7 +189,7 @@ TEST_CASE("bad input of slice is one line on standard error, exit status 2, and 
   std::filesystem::copy_file(f.path + "/other.onnx", out + "/encoder/1/model.onnx");
   const auto r = cohort_command("slice " + f.file + " --out " + out);
   CHECK(r.status == 2);
-  CHECK(r.err.find("expected no other model there than the one to cut") != std::string::npos);
+  CHECK(test::gist(r.err) == "cohort: --out: ... /encoder/1/model.onnx\" ... model ...\n");
 }
 
 }  // namespace

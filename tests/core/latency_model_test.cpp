@@ -6,6 +6,7 @@
 #include <support/random_source.hpp>
 
 #include <cstdint>
+#include <support/complaint.hpp>
 #include <utility>
 #include <vector>
 
@@ -104,7 +105,8 @@ TEST_CASE("a measurement that falls is raised to the largest before it") {
 }
 
 TEST_CASE("a table refuses points that say nothing") {
-  CHECK_THROWS_WITH_AS(table_latency{{}}, "table_latency: points must not be empty", config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)table_latency{{}}; }) ==
+        "table_latency: points ... empty");
   CHECK_THROWS_AS((table_latency{{{0, 1ms}}}), config_error);
   CHECK_THROWS_AS((table_latency{{{2, 1ms}, {2, 1ms}}}), config_error);
   CHECK_THROWS_AS((table_latency{{{1, 0ms}}}), config_error);
@@ -145,9 +147,9 @@ TEST_CASE("a partitioned latency is linear between shares and flat outside them"
 TEST_CASE("a partitioned latency refuses an empty list and a share that occurs twice") {
   const table_latency table{{{1, 1ms}}};
   CHECK_THROWS_AS(partitioned_latency{{}}, config_error);
-  CHECK_THROWS_WITH_AS(
-      (partitioned_latency{{{device_share{20}, table}, {device_share{20}, table}}}),
-      "partitioned_latency: a share must not be repeated", config_error);
+  CHECK(test::gist_of<config_error>([&] {
+          (void)(partitioned_latency{{{device_share{20}, table}, {device_share{20}, table}}});
+        }) == "partitioned_latency ... share ... repeated");
 }
 
 TEST_CASE("a curve tabulates its model and says that larger batches never run") {

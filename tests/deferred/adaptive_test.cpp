@@ -2,6 +2,7 @@
 #include <cohort/deferred/adaptive.hpp>
 
 #include <doctest/doctest.h>
+#include <support/complaint.hpp>
 
 namespace cohort::deferred::adaptive_test {
 namespace {
@@ -131,8 +132,9 @@ TEST_CASE("crowding is near 0 for a few models and near 1 for one of many") {
   CHECK(crowding({.device_part = 1.0 / 37}) == doctest::Approx(0.645).epsilon(0.01));
 }
 TEST_CASE("adaptive policies reject options outside of their ranges") {
-  CHECK_THROWS_WITH_AS(adaptive_target{adaptive_options{.spread = -1}},
-                       "adaptive: spread must be at least 0", config_error);
+  CHECK(test::gist_of<config_error>([&] {
+          (void)adaptive_target{adaptive_options{.spread = -1}};
+        }) == "adaptive: spread ... at least 0");
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.risk = 0}}, config_error);
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.ahead = -1}}, config_error);
   CHECK_THROWS_AS(adaptive_window{adaptive_options{.scarce_width = 2}}, config_error);

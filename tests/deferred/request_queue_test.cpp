@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::deferred::request_queue_test {
@@ -54,8 +55,8 @@ TEST_CASE(
   }
 }
 TEST_CASE("a queue rejects capacity 0") {
-  CHECK_THROWS_WITH_AS(request_queue{0}, "request_queue: capacity must be at least 1",
-                       config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)request_queue{0}; }) ==
+        "request_queue: capacity ... at least 1");
 }
 TEST_CASE("a queue agrees with a sorted list under random pushes, pops and erasures") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {

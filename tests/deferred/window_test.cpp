@@ -2,6 +2,7 @@
 #include <cohort/deferred/policies.hpp>
 
 #include <doctest/doctest.h>
+#include <support/complaint.hpp>
 
 namespace cohort::deferred::window_test {
 namespace {
@@ -31,7 +32,8 @@ TEST_CASE("timeout opens a part of the SLO after the first arrival") {
   CHECK(timeout{0}.opens(paper) == t0);
 }
 TEST_CASE("timeout rejects parts outside of 0 to 1") {
-  CHECK_THROWS_WITH_AS(timeout{-0.1}, "timeout: fraction must be in 0 to 1", config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)timeout{-0.1}; }) ==
+        "timeout: fraction ... 0 to 1");
   CHECK_THROWS_AS(timeout{1.1}, config_error);
 }
 }  // namespace

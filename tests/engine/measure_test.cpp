@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <support/complaint.hpp>
 #include <vector>
 
 #include "measured_fixture.hpp"
@@ -98,8 +99,9 @@ TEST_CASE("nothing is left of a measurement, and what cannot be measured is refu
   CHECK_THROWS_AS((void)measure(e, m, rows(three), {.max_batch = 5, .repeats = 1}), resource_error);
   CHECK_THROWS_AS((void)measure(e, m, std::span<const sized_inputs>{}), config_error);
   const std::array<sized_inputs, 2> twice{{{4, rows(three)}, {4, rows(three)}}};
-  CHECK_THROWS_WITH_AS((void)measure(e, m, twice, {.max_batch = 4, .repeats = 1}),
-                       "measure: a size must not be given twice", config_error);
+  CHECK(test::gist_of<config_error>([&] {
+          (void)measure(e, m, twice, {.max_batch = 4, .repeats = 1});
+        }) == "measure ... size ... twice");
 }
 TEST_CASE("measured batches end with the largest, and the median is the upper one") {
   CHECK(measured_batches(1) == std::vector<std::uint32_t>{1});

@@ -63,8 +63,8 @@ TEST_CASE("a run that fails is an error with the model's text, and the next one 
   constexpr std::array<std::uint32_t, 1> zero{0};
   measured_model<runtime::host_executor, adding> model{e, m, 2, std::as_bytes(std::span{zero})};
   auto s = e.make_stream();
-  CHECK_THROWS_WITH_AS((void)model.run(s, 2), "measure: the work failed: nothing to add",
-                       device_error);
+  CHECK(test::gist_of<device_error>([&] { (void)model.run(s, 2); }) ==
+        "measure ... failed: nothing to add");
   model.set_inputs(std::as_bytes(std::span{two}));
   (void)model.run(s, 2);
   CHECK(m.sum == 7);

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <memory>
 #include <string>
+#include <support/complaint.hpp>
 
 namespace cohort::engine::request_watch_test {
 namespace {
@@ -75,7 +76,7 @@ std::string last_words(F misuse) {
 }
 bool has(const std::string& said, const char* words) {
   CAPTURE(said);
-  return said.find(words) != std::string::npos;
+  return test::gist{said}.has_line(words);
 }
 
 TEST_CASE("a caller who keeps to the rules is not stopped") {
@@ -89,30 +90,30 @@ TEST_CASE("each misuse of a request ends the process with a sentence") {
               server s;
               (void)s.core.submit(*s.waits, t0 + 1ms, s.sink);
             }),
-            "submit: this request was submitted before and has not ended"));
+            "... submit: ... submitted ... not ended"));
   CHECK(has(last_words([] {
               server s;  // Its memory is still there: else what is read is chance.
               s.waits->~request();
               s.end_all();
             }),
-            "a request was destroyed before its outcome"));
+            "... request ... destroyed ... outcome"));
   CHECK(has(last_words([] {
               server s;
               s.first.reset();  // Of a batch at work.
             }),
-            "a request was destroyed before its outcome"));
+            "... request ... destroyed ... outcome"));
   CHECK(has(last_words([] {
               server s;
               s.waits->deadline += 1ms;
               s.end_all();
             }),
-            "deadline, size or priority of a request was changed"));
+            "... deadline ... size ... priority ... changed"));
   CHECK(has(last_words([] {
               server s;
               server other;
               other.core.cancel(*s.waits, t0 + 1ms, other.sink);
             }),
-            "cancel: another engine has this request"));
+            "... cancel: another engine"));
 }
 #endif
 

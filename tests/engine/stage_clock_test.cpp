@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::engine::stage_clock_test {
@@ -36,7 +37,8 @@ TEST_CASE("work that fails is an error with its text, and the stream can be used
   runtime::emulated_executor e;
   auto s = e.make_stream();
   e.launch(s, [] { throw std::runtime_error{"no room for 7"}; });
-  CHECK_THROWS_WITH_AS(finish(e, s), "measure: the work failed: no room for 7", device_error);
+  CHECK(test::gist_of<device_error>([&] { (void)finish(e, s); }) ==
+        "measure ... failed: no room for 7");
   e.busy(s, 1ms);
   CHECK(finish(e, s) == time_point{} + 1ms);
 }
@@ -45,7 +47,7 @@ TEST_CASE("work that never ends in virtual time is an error, not a wait") {
   const std::vector<fault> faults{{.at = 0ms, .device = device_id{0}, .kind = fault_kind::hang}};
   auto s = e.make_stream({}, device_course{faults, device_id{0}});
   e.busy(s, 1ms);
-  CHECK_THROWS_WITH_AS(finish(e, s), "measure: the work never ends", device_error);
+  CHECK(test::gist_of<device_error>([&] { (void)finish(e, s); }) == "measure ... work never ends");
 }
 }  // namespace
 }  // namespace cohort::engine::stage_clock_test

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <models/registry.hpp>
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::engine::staged_test {
@@ -411,9 +412,9 @@ TEST_CASE("a model is prepared for at least the capacity of its device") {
     return m;
   };
   b.add_device(device_id{0}, {.capacity = 3});
-  CHECK_THROWS_WITH_AS(
-      b.add_model(model_id{0}, device_id{0}, b.prepare_model(make(), {.capacity = 2})),
-      "pipeline_model: capacity must be at least that of its device", config_error);
+  CHECK(test::gist_of<config_error>([&] {
+          (void)b.add_model(model_id{0}, device_id{0}, b.prepare_model(make(), {.capacity = 2}));
+        }) == "pipeline_model: capacity ... at least ... device");
   b.add_model(model_id{0}, device_id{0}, b.prepare_model(make(), {.capacity = 3}));
   CHECK(b.take_model(model_id{0}, device_id{0}) != nullptr);
   CHECK_THROWS_AS(b.add_device(device_id{1}, {.capacity = 0}), config_error);

@@ -53,8 +53,8 @@ TEST_CASE("what is no such table is refused with its line") {
         "f.csv: line 1, a: repeated");
   CHECK(test::gist_of<input_error>([&] { read_all("a,b\n1,2\n3\n"); }) ==
         "f.csv: line 3: bad value");
-  CHECK_THROWS_WITH_AS(read_all("a\n\"x"), "f.csv: line 2: a quote is not closed: expected \"",
-                       input_error);
+  CHECK(test::gist_of<input_error>([&] { read_all("a\n\"x"); }) ==
+        "f.csv: line 2: ... quote ... \"");
   CHECK(test::gist_of<input_error>([&] { read_all("a\n\"x\"y\n"); }) == "f.csv: line 2: bad value");
   CHECK(test::gist_of<input_error>([&] { read_all("a\n1\n\xC3(\n"); }) ==
         "f.csv: line 3: bad value");

@@ -11,13 +11,8 @@ namespace {
 
 const std::string file = "f.json";
 
-std::string complaint(std::string_view text) {
-  try {
-    (void)parse_json(file, text);
-  } catch (const input_error& e) {
-    return test::gist(e.what());
-  }
-  return "none";
+test::gist complaint(std::string_view text) {
+  return test::gist_of<input_error>([&] { (void)parse_json(file, text); });
 }
 
 TEST_CASE("values are read with the place they stand at") {
@@ -39,8 +34,7 @@ TEST_CASE("what is not JSON is refused with line and column") {
   CHECK(complaint("{\"a\": 1} x").find("f.json: line 1, column 10 ($): ") == 0);
   CHECK(complaint("[1,]") == "f.json: line 1, column 4 ($[1]): bad value");
   CHECK(complaint("[\"\xC3(\"]").ends_with(": bad value"));
-  CHECK(complaint("[1").find("the file ends: expected the rest of a JSON document") !=
-        std::string::npos);
+  CHECK(complaint("[1") == "f.json: line 1 ... ends");
 }
 
 TEST_CASE("a number that overflows and a repeated field are refused where they stand") {
@@ -49,8 +43,8 @@ TEST_CASE("a number that overflows and a repeated field are refused where they s
 }
 
 TEST_CASE("nesting beyond the limit is refused") {
-  CHECK(complaint(std::string(64, '[') + std::string(64, ']')) == "none");
-  CHECK(complaint(std::string(65, '[')).find("nested at most 64 deep") != std::string::npos);
+  CHECK(complaint(std::string(64, '[') + std::string(64, ']')) == "no error");
+  CHECK(complaint(std::string(65, '[')) == "f.json: ... at most 64 deep");
 }
 
 TEST_CASE("a value of the wrong kind is refused with what it is") {

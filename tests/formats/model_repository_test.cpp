@@ -45,11 +45,11 @@ class repository {
   [[nodiscard]] repository_model scan(const std::string& name = "m") const {
     return scan_model(path_, name);
   }
-  [[nodiscard]] std::string problem(const std::string& name = "m") const {
+  [[nodiscard]] test::gist problem(const std::string& name = "m") const {
     const std::string what = scan(name).problem;
     CHECK(what.find('\n') == std::string::npos);
     CHECK(what.find(path_) == std::string::npos);  // Clients are told it.
-    return test::gist(what);
+    return test::gist{what};
   }
 
  private:
@@ -92,11 +92,10 @@ TEST_CASE("the policy chooses versions") {
   const repository_model some = with("specific { versions: [ 3, 7, 1 ] }");
   CHECK(numbers(some) == versions{1, 3});
   CHECK(some.problem.empty());
-  CHECK(some.notes == std::vector<std::string>{
-                          "m/config.pbtxt: version_policy names version 7, which has no folder"});
+  CHECK(test::gist{some.notes} == "m/config.pbtxt: version_policy ... version 7 ... no folder");
   CHECK(some.memory() == 8);
   const repository_model none = with("specific { versions: [ 5 ] }");
-  CHECK(none.problem == "m/config.pbtxt: version_policy names version 5, which has no folder");
+  CHECK(test::gist{none.problem} == "m/config.pbtxt: version_policy ... version 5 ... no folder");
   CHECK(none.versions.empty());
 }
 TEST_CASE("folders that are no versions are passed over, and said if they look like one") {
@@ -110,11 +109,9 @@ TEST_CASE("folders that are no versions are passed over, and said if they look l
   const repository_model m = r.scan();
   CHECK(m.problem.empty());
   CHECK(numbers(m) == versions{1});
-  const std::string named =
-      ": ignored: a version's folder is named 1 to 2^63 - 1, without leading zeros";
-  CHECK(m.notes == std::vector<std::string>{"m/0" + named, "m/02" + named,
-                                            "m/3: ignored: a version is a folder",
-                                            "m/99999999999999999999" + named});
+  const std::string named = ": ignored: ... 1 to 2^63 - 1 ... leading zeros\n";
+  CHECK(test::gist{m.notes} == "m/0" + named + "m/02" + named +
+                                   "m/3: ignored: ... folder\nm/99999999999999999999: ignored");
 }
 TEST_CASE("a version without its file cannot be loaded, and no lower one stands in for it") {
   repository r;
@@ -158,14 +155,13 @@ TEST_CASE("a config's name is the folder's") {
 }
 TEST_CASE("what is wrong with a model is one line that names its file") {
   repository r;
-  CHECK(r.problem("absent") == "absent: there is no such model");
+  CHECK(r.problem("absent") == "absent: ... no such model");
   r.folder("empty");
-  CHECK(r.problem("empty") ==
-        "empty: no version: expected a folder such as 1, with model.onnx in it");
+  CHECK(r.problem("empty") == "empty: no version ... folder ... 1 ... model.onnx");
   r.file("file");
   CHECK(r.problem("file") == "file: bad value");
   r.file("bad/1/model.onnx").file("bad/config.pbtxt", "max_batch_size: x");
-  CHECK(r.problem("bad") == "bad/config.pbtxt: line 1, column 17: Expected integer, got: x");
+  CHECK(r.problem("bad") == "bad/config.pbtxt: line 1, column 17: ... integer ... x");
   r.file("long/1/model.onnx").file("long/config.pbtxt", std::string(most_config_bytes + 1, ' '));
   CHECK(r.problem("long") == "long/config.pbtxt: bad value");
   r.folder("odd/1/model.onnx");
@@ -215,7 +211,7 @@ TEST_CASE("symbolic links are followed within the repository alone") {
   r.folder("lost/1").link("lost/1/model.onnx", "nowhere");
   CHECK(r.problem("lost") == "lost/1/model.onnx: bad value");
   r.link("round", "round");
-  CHECK(r.problem("round").starts_with("round: cannot be read: "));
+  CHECK(r.problem("round") == "round: cannot be read ...");
   // A folder whose name only begins as the repository's does is outside.
   const std::string near = r.dir() + "-near";
   fs::create_directories(near + "/1");
@@ -228,9 +224,7 @@ TEST_CASE("a configuration with a name outside its model's folder is not read") 
   repository r;
   r.file("m/1/model.onnx").file("secret");
   fs::create_hard_link(r.path("secret"), r.path("m/config.pbtxt"));
-  CHECK(r.problem() ==
-        "m/config.pbtxt: is refused: it has hard links outside the model's folder: copy it "
-        "instead");
+  CHECK(r.problem() == "m/config.pbtxt: ... refused: ... hard links ... outside");
 }
 TEST_CASE("a stamp tells that a file was changed, replaced or added") {
   repository r;
@@ -290,9 +284,9 @@ TEST_CASE("a bad model does not disturb the others") {
   CHECK(good == std::vector<bool>{true, false, true, false, false});
 }
 TEST_CASE("a repository that is none is refused") {
-  CHECK_THROWS_WITH_AS((void)scan_repository("no/such/folder"),
-                       "no/such/folder: cannot be read: No such file or directory", input_error);
-  CHECK(scan_model("no/such/folder", "m").problem ==
+  CHECK(test::gist_of<input_error>([] { (void)scan_repository("no/such/folder"); }) ==
+        "no/such/folder: cannot be read: No such file or directory");
+  CHECK(test::gist{scan_model("no/such/folder", "m").problem} ==
         "the repository's folder: cannot be read: No such file or directory");
   repository r;
   CHECK(scan_repository(r.dir()).empty());

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <string>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::formats::onnx_cuts_test {
@@ -149,9 +150,8 @@ TEST_CASE("what a graph within a node reads crosses, too") {
 TEST_CASE("a tensor that crosses without a declaration is refused by its name") {
   onnx_model m = chain();
   m.values.pop_back();
-  CHECK_THROWS_WITH_AS((void)cut(m, find_cuts(m, 1)),
-                       "tensor \"d\": crosses a cut, and its type and shape are not declared",
-                       input_error);
+  CHECK(test::gist_of<input_error>([&] { (void)cut(m, find_cuts(m, 1)); }) ==
+        "tensor \"d\": ... cut ... not declared");
 }
 
 TEST_CASE("an encoder is crossed by what is hidden and its mask between its layers") {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <support/complaint.hpp>
 #include <utility>
 #include <vector>
 
@@ -35,13 +36,11 @@ onnx_model model(std::vector<onnx_node> nodes) {
 onnx_model again(const onnx_model& m, const onnx_limits& limits = {}) {
   return parse_onnx("m.onnx", to_bytes(m), limits);
 }
-std::string refusal(const onnx_model& m, const onnx_limits& limits = {}) {
-  try {
-    static_cast<void>(again(m, limits));
-  } catch (const input_error& e) {
-    return e.what();
-  }
-  return "read";
+test::gist refusal(const onnx_model& m, const onnx_limits& limits = {}) {
+  return test::gist_of<input_error>([&] { (void)again(m, limits); });
+}
+test::gist refusal(std::string_view bytes, const onnx_limits& limits = {}) {
+  return test::gist_of<input_error>([&] { (void)parse_onnx("m.onnx", bytes, limits); });
 }
 names order(const onnx_model& m) {
   names out;
@@ -142,27 +141,27 @@ TEST_CASE("nodes are returned in an order in which each can run") {
 TEST_CASE("a circle is refused by a node of it") {
   CHECK(refusal(model({node("first", {"x"}, {"y"}), node("a", {"x", "b"}, {"a"}),
                        node("b", {"a"}, {"b"})})) ==
-        "m.onnx: node \"a\" (\"Add\"): it waits for its own output: the graph has a circle");
+        "m.onnx: node \"a\" (\"Add\"): ... own output ... cycle");
   CHECK(refusal(model({node("self", {"y"}, {"y"})})) ==
-        "m.onnx: node \"self\" (\"Add\"): it waits for its own output: the graph has a circle");
+        "m.onnx: node \"self\" (\"Add\"): ... own output ... cycle");
 }
 
 TEST_CASE("names that nothing gives, or two give, are refused") {
   CHECK(refusal(model({node("n", {"nowhere"}, {"y"})})) ==
-        "m.onnx: node \"n\" (\"Add\"): it reads \"nowhere\", which nothing gives");
-  CHECK(refusal(model({})) == "m.onnx: output \"y\": nothing gives it");
+        "m.onnx: node \"n\" (\"Add\"): ... reads \"nowhere\" ...");
+  CHECK(refusal(model({})) == "m.onnx: output \"y\": ...");
   CHECK(refusal(model({node("n", {"x"}, {"y"}), node("o", {"x"}, {"y"})})) ==
-        "m.onnx: node \"o\" (\"Add\"): its output \"y\" is given twice");
+        "m.onnx: node \"o\" (\"Add\"): ... output \"y\" ... twice");
   CHECK(refusal(model({node("n", {"y"}, {"x"})})) ==
-        "m.onnx: node \"n\" (\"Add\"): its output \"x\" is given twice");
+        "m.onnx: node \"n\" (\"Add\"): ... output \"x\" ... twice");
   onnx_model m = model({node("n", {"x"}, {"y"})});
   m.inputs.push_back(value("x"));
-  CHECK(refusal(m) == "m.onnx: inputs: \"x\" is given twice");
+  CHECK(refusal(m) == "m.onnx: inputs: \"x\" ... twice");
   m = model({node("n", {"x"}, {"y"})});
   m.constants = {{.name = "w"}, {.name = "w"}};
-  CHECK(refusal(m) == "m.onnx: constants: \"w\" is given twice");
+  CHECK(refusal(m) == "m.onnx: constants: \"w\" ... twice");
   m.constants = {{.name = "x", .dims = {1}, .data = "four"}};  // The input's default.
-  CHECK(refusal(m) == "read");
+  CHECK(refusal(m) == "no error");
 }
 
 TEST_CASE("graphs within a node read from around it, and what they give themselves is theirs") {
@@ -186,8 +185,7 @@ TEST_CASE("graphs within a node read from around it, and what they give themselv
   const onnx_model r = parse_onnx("m.onnx", text(field(1, branch) + field(1, later)));
   CHECK(order(r) == names{"later", "if"});
   CHECK(r.nodes[1].captured == names{"later", "x"});
-  CHECK_THROWS_WITH(static_cast<void>(parse_onnx("m.onnx", text(field(1, branch)))),
-                    "m.onnx: node \"if\" (\"If\"): it reads \"later\", which nothing gives");
+  CHECK(refusal(text(field(1, branch))) == "m.onnx: node \"if\" (\"If\"): ... reads \"later\" ...");
   // Nodes within count, too: 4 in all.
   CHECK_THROWS_AS(static_cast<void>(
                       parse_onnx("m.onnx", text(field(1, branch) + field(1, later)), {.nodes = 3})),
@@ -197,42 +195,36 @@ TEST_CASE("graphs within a node read from around it, and what they give themselv
 TEST_CASE("constants whose sizes do not fit their shapes are refused") {
   onnx_model m = model({node("n", {"x"}, {"y"})});
   m.constants = {{.name = "w", .element = 1, .dims = {2, 3}, .data = std::string(20, 'w')}};
-  CHECK(refusal(m) == "m.onnx: constant \"w\": 20 bytes of data: its shape has 24");
+  CHECK(refusal(m) == "m.onnx: constant \"w\": 20 bytes ... 24");
   m.constants[0].dims = {2, -3};
-  CHECK(refusal(m) == "m.onnx: constant \"w\": a dimension of -3: expected at least 0");
+  CHECK(refusal(m) == "m.onnx: constant \"w\": ... dimension ... -3 ... at least 0");
   m.constants[0].dims = {std::int64_t{1} << 62, 8};
-  CHECK(refusal(m) == "m.onnx: constant \"w\": its shape has more than 2147483647 bytes");
+  CHECK(refusal(m) == "m.onnx: constant \"w\": ... shape ... 2147483647 bytes");
   m.constants[0] = {.name = "w", .element = 1, .dims = {0, 1 << 30, 1 << 30}};  // Empty.
-  CHECK(refusal(m) == "read");
+  CHECK(refusal(m) == "no error");
   m = model({node("n", {"x"}, {"y"})});
   m.inputs[0].shape->at(1).value = -7;
-  CHECK(refusal(m) == "m.onnx: input \"x\": a dimension of -7: expected at least 0");
+  CHECK(refusal(m) == "m.onnx: input \"x\": ... dimension ... -7 ... at least 0");
 }
 
 TEST_CASE("what is no model, is too long or has names that are no text is refused by file") {
   const std::string bytes = to_bytes(model({node("n", {"x"}, {"y"})}));
-  CHECK_THROWS_WITH(
-      static_cast<void>(parse_onnx("m.onnx", bytes.substr(0, bytes.size() - opset.size()))),
-      "m.onnx: the model: it names no opset");
+  CHECK(refusal(bytes.substr(0, bytes.size() - opset.size())) == "m.onnx: ... model ... no opset");
   for (std::size_t n = 1; n < bytes.size(); ++n) {
     CHECK_THROWS_AS(static_cast<void>(parse_onnx("m.onnx", bytes.substr(0, n))), input_error);
   }
-  CHECK_THROWS_WITH(static_cast<void>(parse_onnx("m.onnx", "text")),
-                    "m.onnx: is cut off or no ONNX model");
-  CHECK_THROWS_WITH(static_cast<void>(parse_onnx("m.onnx", "")),
-                    "m.onnx: the model: it has no graph");
-  CHECK_THROWS_WITH(
-      static_cast<void>(parse_onnx("m.onnx", bytes, {.bytes = 10})),
-      ("m.onnx: " + std::to_string(bytes.size()) + " bytes: expected at most 10").c_str());
+  CHECK(refusal("text") == "m.onnx: ... cut off ... ONNX model");
+  CHECK(refusal("") == "m.onnx: ... model ... no graph");
+  CHECK(refusal(bytes, {.bytes = 10}) ==
+        "m.onnx: " + std::to_string(bytes.size()) + " bytes ... at most 10");
   const onnx_model two = model({node("n", {"x"}, {"z"}), node("o", {"z"}, {"y"})});
-  CHECK(refusal(two, {.nodes = 2}) == "read");
-  CHECK(refusal(two, {.nodes = 1}) ==
-        "m.onnx: node \"o\" (\"Add\"): the model has more than 1 nodes");
+  CHECK(refusal(two, {.nodes = 2}) == "no error");
+  CHECK(refusal(two, {.nodes = 1}) == "m.onnx: node \"o\" (\"Add\"): ... more than 1 nodes");
   CHECK(refusal(model({node("n", {"x", "line\nbreak"}, {"y"})})) ==
-        "m.onnx: node \"n\" (\"Add\"): the name \"line\\nbreak\" is not printable");
-  CHECK(refusal(model({node("n", {"x", "\xff"}, {"y"})})).ends_with("is not printable"));
+        "m.onnx: node \"n\" (\"Add\"): ... name \"line\\nbreak\" ... not printable");
+  CHECK(refusal(model({node("n", {"x", "\xff"}, {"y"})})) == "m.onnx: ... not printable");
   CHECK(refusal(model({node("n", {"x", "long"}, {"y"})}), {.name_bytes = 3}) ==
-        "m.onnx: node \"n\" (\"Add\"): a name of 4 bytes: expected at most 3");
+        "m.onnx: node \"n\" (\"Add\"): ... name ... 4 bytes ... at most 3");
 }
 
 TEST_CASE("types of elements have ONNX's numbers, and what is no number has no type") {

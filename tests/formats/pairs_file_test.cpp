@@ -73,7 +73,7 @@ TEST_CASE("a factor is about beside_ms / alone_ms, as far as noise allows") {
     } catch (const input_error& e) {
       return test::gist(e.what());
     }
-    return std::string{"none"};
+    return test::gist{"none"};
   };
   CHECK(complaint("4,6,0.375,0") == "none");
   CHECK(complaint("4,6,6,0") == "none");
@@ -116,7 +116,7 @@ TEST_CASE("each side of a case has one row, of equal sides two, all of one devic
     } catch (const input_error& e) {
       return test::gist(e.what());
     }
-    return std::string{"none"};
+    return test::gist{"none"};
   };
   const std::string here = ",1,1,1,0,5,host\n";
   const std::string pair = "a,1,50,d,1,50" + here + "d,1,50,a,1,50" + here;
@@ -135,8 +135,7 @@ TEST_CASE("noise that is more than what was measured is told in one line") {
   (void)parse_pairs("p.csv",
                     from + "d,1,50,a,1,50,1,1,1,1.5,5,host\na,1,50,a,1,50,1,1,1,1.2,5,host\n",
                     three(), &told);
-  CHECK(told == warnings{"p.csv: the noise of 2 of 3 rows is more than was measured, most in line "
-                         "3 with 150 %: such rows tell little"});
+  CHECK(test::gist{told} == "p.csv: ... noise ... 2 of 3 rows ... line 3 ... 150 %");
 }
 TEST_CASE("a fit that tells what cannot be of its models is named") {
   std::vector<model_profile> models{
@@ -181,9 +180,9 @@ TEST_CASE("a pair never measured counts with the largest factor of either model,
   CHECK(models[0].beside == factors{1.5, 1.5, 1.5});
   CHECK(models[1].beside == factors{1.1, 1.5, 1.5});
   CHECK(models[2].beside == factors{1.5, 1.5, 1.5});  // Itself: the largest there is.
-  CHECK(note ==
-        "never measured side by side, so planned with the largest factor measured of either "
-        "model: a beside a 1.5, a beside d 1.5, b, c beside b, c 1.5, b, c beside d 1.5, d beside "
+  CHECK(test::gist{note} ==
+        "never measured ... largest ... : a beside a 1.5, a beside d 1.5, b, c beside b, c 1.5, b, "
+        "c beside d 1.5, d beside "
         "a 1.5, d beside b, c 1.5, d beside d 1.5");
   // Where both usages are known the fit tells, and nothing is guessed.
   for (model_profile& m : models) m.usage = {{1, 0.1, 0.1}};
@@ -202,16 +201,14 @@ TEST_CASE("a folder is planned by its fit, by pairs where there is none, and by 
   CHECK(read().models[0].beside == factors{1.5, 1.5});
   CHECK(read().models[1].beside == factors{1.25, 1.5});
   CHECK(read().models[1].usage.empty());
-  CHECK(read().repairs.back().ends_with("of either model: b beside b 1.5"));
+  CHECK(test::gist{read().repairs.back()} == "... never measured ... : b beside b 1.5");
   std::remove((folder.path() + "/util.csv").c_str());
   CHECK(read().interference->l2_other == 0);
-  CHECK(read().repairs.back().ends_with("of either model: a beside a 1.5, b beside b 1.5"));
+  CHECK(test::gist{read().repairs.back()} ==
+        "... never measured ... : a beside a 1.5, b beside b 1.5");
   folder.write("pairs.csv", header);
-  CHECK_THROWS_WITH_AS(read(),
-                       (folder.path() + "/pairs.csv: no rows: expected what `cohort interference` "
-                                        "measures")
-                           .c_str(),
-                       input_error);
+  CHECK(test::gist_of<input_error>(read) ==
+        folder.path() + "/pairs.csv: no rows ... `cohort interference`");
   folder.write("pairs.csv", pairs);
   folder.write("util.csv", "model,batch,l2_util_pct,dram_util_pct\na,1,20,40\nb,1,20,40\n");
   std::remove((folder.path() + "/interference.csv").c_str());

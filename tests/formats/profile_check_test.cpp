@@ -82,9 +82,8 @@ TEST_CASE("of several tables the worst is told, in one line") {
   check("c", large, place);
   CHECK(small[0].ms == 99.5);
   CHECK(large[2].ms == 135);
-  CHECK(check.warning() ==
-        "latency.csv: latencies of c fall from batch 2 to 4 by 20 %, the most of 2 tables that "
-        "fall: such sizes take their mean (isotonic regression)");
+  CHECK(test::gist{check.warning().value()} ==
+        "latency.csv: ... c ... batch 2 to 4 ... 20 % ... 2 tables ... mean");
 }
 using table = std::vector<measured_size>;
 
@@ -136,13 +135,11 @@ TEST_CASE("a larger partition that is slower, beyond noise, is told in one line 
   check("a", {50, table{{1, 0.001}}}, {100, table{{1, 0.01}}}, place);
   CHECK_FALSE(check.warning());
   check("b", {50, table{{4, 10, 0.3}}}, {100, table{{4, 14}}}, place);
-  CHECK(check.warning() ==
-        "latency.csv: b takes 40 % longer at size 100 than at size 50, at batch 4: more than "
-        "noise, but kept as it is");
+  CHECK(test::gist{check.warning().value()} ==
+        "latency.csv: b ... 40 % ... size 100 ... size 50 ... batch 4 ... kept");
   check("c", {50, table{{1, 10}}}, {100, table{{1, 12}}}, place);
-  CHECK(check.warning() ==
-        "latency.csv: b takes 40 % longer at size 100 than at size 50, at batch 4, the most of 2 "
-        "rows: more than noise, but kept as it is");
+  CHECK(test::gist{check.warning().value()} ==
+        "latency.csv: b ... 40 % ... size 100 ... size 50 ... batch 4 ... 2 rows ... kept");
 }
 TEST_CASE("a larger request that is faster, beyond noise, is told in one line") {
   across_check check{"m.json", across_check::sizes::requests};
@@ -150,9 +147,8 @@ TEST_CASE("a larger request that is faster, beyond noise, is told in one line") 
   check("a", {16, table{{1, 10}}}, {32, table{{1, 20}}}, place);
   CHECK_FALSE(check.warning());
   check("a", {16, table{{1, 15}}}, {32, table{{1, 10}}}, place);
-  CHECK(check.warning() ==
-        "m.json: a takes 50 % longer at size 16 than at size 32, at batch 1: more than noise, but "
-        "kept as it is");
+  CHECK(test::gist{check.warning().value()} ==
+        "m.json: a ... 50 % ... size 16 ... size 32 ... batch 1 ... kept");
 }
 }  // namespace
 }  // namespace cohort::formats::profile_check_test

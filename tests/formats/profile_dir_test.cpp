@@ -17,16 +17,16 @@ struct fixture {
   test::profile_folder folder;
 
   /// The complaint, without the folder; "none" if there is none.
-  [[nodiscard]] std::string complaint() const {
+  [[nodiscard]] test::gist complaint() const {
     try {
       (void)read_profile_dir(folder.path(), true);
     } catch (const input_error& e) {
-      const std::string what = test::gist(e.what());
+      const std::string what = e.what();
       CHECK(what.find('\n') == std::string::npos);
       REQUIRE(what.starts_with(folder.path() + "/"));
-      return what.substr(folder.path().size() + 1);
+      return test::gist{what.substr(folder.path().size() + 1)};
     }
-    return "none";
+    return test::gist{"none"};
   }
   void latencies(const std::string& rows) const {
     folder.write("latency.csv", "model,batch,partition_pct,latency_ms\n" + rows);
@@ -41,7 +41,7 @@ TEST_CASE_FIXTURE(fixture, "latencies that cannot be are refused with line, fiel
     CHECK(complaint() == "latency.csv: line 3, latency_ms: bad value");
   }
   latencies("");
-  CHECK(complaint().starts_with("latency.csv: model a: latency must have samples: expected"));
+  CHECK(complaint() == "latency.csv: model a: latency ... samples");
   latencies("b,1,100,1\na,1,100,1\na,8,100,5\na,1,100,2\n");
   CHECK(complaint() == "latency.csv: line 5, batch: bad value");
   latencies("b,1,100,1\na,8,100,5000\na,4,100,4\na,1,100,1\n");
@@ -56,9 +56,9 @@ TEST_CASE_FIXTURE(fixture, "sizes of partitions that are too far apart are refus
 TEST_CASE_FIXTURE(fixture, "a larger partition that is slower than noise explains is told") {
   latencies("b,1,100,1\na,1,100,3\na,4,100,5\na,1,50,2\na,4,50,6\n");
   const profile_dir p = read_profile_dir(folder.path(), false);
-  CHECK(p.repairs ==
-        warnings{folder.path() + "/latency.csv: model \"a\" takes 50 % longer at size 100 than at "
-                                 "size 50, at batch 1: more than noise, but kept as it is"});
+  CHECK(test::gist{p.repairs} ==
+        folder.path() +
+            "/latency.csv: model \"a\" ... 50 % ... size 100 ... size 50 ... batch 1 ... kept");
   CHECK(packing::latency_table{p.models[0]}(1, 100) == 3);
   folder.write("latency.csv",
                "model,batch,partition_pct,latency_ms,spread\nb,1,100,1,0\na,1,100,3,0.5\n"
@@ -70,24 +70,21 @@ TEST_CASE_FIXTURE(fixture, "a spread larger than the value is told, one that can
   folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,1\n");
   CHECK(read_profile_dir(folder.path(), false).repairs.empty());
   folder.write("latency.csv", header + "b,1,100,1,1.25\na,1,100,1,1.5\na,2,100,1,0.5\n");
-  const warnings told{folder.path() +
-                      "/latency.csv: the spread of 2 of 3 rows is more than was measured, most in "
-                      "line 3 with 150 %: such rows tell little"};
-  CHECK(read_profile_dir(folder.path(), false).repairs == told);
+  CHECK(test::gist{read_profile_dir(folder.path(), false).repairs} ==
+        folder.path() + "/latency.csv: ... spread ... 2 of 3 rows ... line 3 ... 150 %");
   warnings of_one;
   (void)read_whole_device(folder.path(), "b", of_one);
-  CHECK(of_one == warnings{folder.path() +
-                           "/latency.csv: the spread of 1 of 1 rows is more than was measured, "
-                           "most in line 2 with 125 %: such rows tell little"});
+  CHECK(test::gist{of_one} ==
+        folder.path() + "/latency.csv: ... spread ... 1 of 1 rows ... line 2 ... 125 %");
   folder.write("latency.csv", header + "b,1,100,1,0.1\na,1,100,1,-1\n");
   CHECK(complaint() == "latency.csv: line 3, spread: bad value");
 }
 TEST_CASE_FIXTURE(fixture, "latencies that fall are repaired, each size of a model on its own") {
   latencies("b,1,100,1\na,4,100,6\na,1,100,1\na,8,100,4\na,1,50,2\na,4,50,12\na,8,50,14\n");
   const profile_dir p = read_profile_dir(folder.path(), false);
-  CHECK(p.repairs == warnings{folder.path() +
-                              "/latency.csv: latencies of model \"a\" at size 100 fall from batch "
-                              "4 to 8 by 33 %: such sizes take their mean (isotonic regression)"});
+  CHECK(test::gist{p.repairs} ==
+        folder.path() +
+            "/latency.csv: ... model \"a\" ... size 100 ... batch 4 to 8 ... 33 % ... mean");
   const packing::latency_table t{p.models[0]};
   CHECK(t(1, 100) == 1);
   CHECK(t(4, 100) == 5);

@@ -20,16 +20,16 @@ std::string model(const std::string& more = "",
          "}]" + more + "}";
 }
 staged_model_spec parse(const std::string& text) { return parse_staged_model("m.json", text); }
-std::string complaint(const std::string& text) {
+test::gist complaint(const std::string& text) {
   try {
     (void)parse(text);
   } catch (const input_error& e) {
-    const std::string what = test::gist(e.what());
+    const std::string what = e.what();
     CHECK(what.find('\n') == std::string::npos);
     REQUIRE(what.starts_with("m.json: "));
-    return what.substr(8);
+    return test::gist{what.substr(8)};
   }
-  return "none";
+  return test::gist{"none"};
 }
 
 TEST_CASE("omitted fields take their defaults") {
@@ -66,8 +66,7 @@ TEST_CASE("times that fall are repaired and said") {
   CHECK(m.profile().time(0, 1) == 1ms);
   CHECK(m.profile().time(0, 2) == 2500us);
   CHECK(m.profile().time(0, 4) == 2500us);
-  CHECK(m.repairs == warnings{"m.json: latencies of stage \"s1\" fall from batch 2 to 4 by 33 %: "
-                              "such sizes take their mean (isotonic regression)"});
+  CHECK(test::gist{m.repairs} == "m.json: ... stage \"s1\" ... batch 2 to 4 ... 33 % ... mean");
   CHECK(parse(model()).repairs.empty());
 }
 TEST_CASE("sizes of requests that are too far apart are refused, and what falls is said") {
@@ -77,8 +76,8 @@ TEST_CASE("sizes of requests that are too far apart are refused, and what falls 
         "$.stages[0].latency[1].ms: bad value");
   const staged_model_spec m =
       parse(model(sizes, R"([{"batch":4,"size":16,"ms":6},{"batch":4,"size":32,"ms":5}])"));
-  CHECK(m.repairs == warnings{"m.json: stage \"s1\" takes 20 % longer at size 16 than at size 32, "
-                              "at batch 4: more than noise, but kept as it is"});
+  CHECK(test::gist{m.repairs} ==
+        "m.json: stage \"s1\" ... 20 % ... size 16 ... size 32 ... batch 4 ... kept");
   CHECK(m.profile().time(0, 1, 1) == 5ms);
 }
 TEST_CASE("a model with sizes defaults to input diversity, and policies may say otherwise") {

@@ -24,16 +24,16 @@ std::string with_field(const std::string& field) {
 }
 
 /// The complaint about a text, without the file's name.
-std::string complaint(const std::string& text) {
+test::gist complaint(const std::string& text) {
   try {
     (void)parse(text);
   } catch (const input_error& e) {
-    const std::string what = test::gist(e.what());
+    const std::string what = e.what();
     CHECK(what.find('\n') == std::string::npos);
     REQUIRE(what.starts_with("w.json: "));
-    return what.substr(8);
+    return test::gist{what.substr(8)};
   }
-  return "none";
+  return test::gist{"none"};
 }
 
 TEST_CASE("omitted fields take their defaults") {
@@ -106,10 +106,7 @@ TEST_CASE("latencies that fall are repaired and said; those too far apart are re
   CHECK(w.models[0].latency_of(2) == 7500us);
   CHECK(w.models[0].latency_of(4) == 7500us);
   CHECK(w.models[0].latency_of(8) == 12ms);
-  REQUIRE(said.size() == 1);
-  CHECK(said[0] ==
-        "w.json: latencies of model \"m\" fall from batch 2 to 4 by 12 %: such sizes take their "
-        "mean (isotonic regression)");
+  CHECK(test::gist{said} == "w.json: ... model \"m\" ... batch 2 to 4 ... 12 % ... mean");
   said.clear();
   (void)parse_workload("w.json", model(R"("1":5,"2":8)"), &said);
   CHECK(said.empty());
@@ -150,7 +147,7 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
       {model(R"("name":"m","alpha_ms":1,"slo_ms":9)"), "$.models[0].beta_ms: missing"},
       {model(R"("name":"m","slo_ms":9)"), "$.models[0].alpha_ms: missing"},
       {model(R"("name":"m","alpha_ms":1,"beta_ms":1,"latency_ms":{"1":1},"slo_ms":9)"),
-       "$.models[0].latency_ms: both given: expected latency_ms, or alpha_ms and beta_ms"},
+       "$.models[0].latency_ms: both ... latency_ms ... alpha_ms ... beta_ms"},
       {model(R"("name":"m","latency_ms":{},"slo_ms":9)"), "$.models[0].latency_ms: bad value"},
       {model(R"("name":"m","latency_ms":{"0":1},"slo_ms":9)"), "$.models[0].latency_ms: bad value"},
       {model(R"("name":"m","latency_ms":{"01":1},"slo_ms":9)"),
@@ -180,7 +177,7 @@ TEST_CASE("a bad value is refused with its place, itself and what was expected")
       {with_field(R"("arrivals":{"process":"trace"})"), "$.arrivals.file: missing"},
       {with_field(R"("arrivals":{"process":"trace","file":""})"), "$.arrivals.file: bad value"},
       {with_field(R"("arrivals":{"process":"trace","file":"no/such.csv"})"),
-       "$.arrivals.file: no/such.csv: cannot be read: No such file or directory"},
+       "$.arrivals.file: no/such.csv: ... No such file or directory"},
       {with_field(R"("arrivals":{"file":"x.csv"})"), "$.arrivals.file: bad value"},
       {with_field(R"("popularity":"flat")"), "$.popularity: bad value"},
       {with_field(R"("zipf_exponent":-1)"), "$.zipf_exponent: bad value"},
@@ -230,7 +227,7 @@ TEST_CASE("pools that overlap, leave out or name what is not there are refused b
     } catch (const input_error& e) {
       return test::gist(e.what());
     }
-    return std::string{"taken"};
+    return test::gist{"taken"};
   };
   const auto pools = [](const std::string& items) { return R"("pools":[)" + items + "]"; };
   const std::string x = R"({"name":"x","devices":2,"models":["a"]})";
@@ -239,8 +236,7 @@ TEST_CASE("pools that overlap, leave out or name what is not there are refused b
         "w.json: $.pools[1].models[0]: bad value");
   CHECK(refused(pools(x + R"(,{"name":"y","devices":2,"models":["c"]})")) ==
         "w.json: $.pools[1].models[0]: bad value");
-  CHECK(refused(pools(x)) ==
-        "w.json: $.pools: model \"b\" is in no pool: expected each model in one");
+  CHECK(refused(pools(x)) == "w.json: $.pools: model \"b\" ... no pool");
   CHECK(refused(pools(x + R"(,{"name":"x","devices":2,"models":["b"]})")) ==
         "w.json: $.pools[1].name: bad value");
   CHECK(refused(pools(x + R"(,{"name":"y","devices":1,"models":["b"]})")) ==
@@ -268,8 +264,7 @@ TEST_CASE("a workload whose tables would fill the memory is refused") {
               R"(","alpha_ms":0,"beta_ms":1,"slo_ms":9})";
   }
   CHECK(complaint(with_model(models)) ==
-        "$.models[1525]: too large: expected at most 100000000 batch sizes over all models; "
-        "max_batch limits them");
+        "$.models[1525]: too large: ... at most 100000000 batch sizes ... max_batch");
 }
 
 TEST_CASE("a trace lies beside its workload") {

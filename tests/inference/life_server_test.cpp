@@ -95,8 +95,8 @@ TEST_CASE("a signal while models load is the end") {
       test::await_ready::no};
   while (!test::is_listened_on(port)) std::this_thread::yield();
   CHECK(starting.stop() == 0);
-  CHECK(starting.read_rest() ==
-        "inference_server: SIGTERM while starting: left 0 requests and 0 devices that hang\n");
+  CHECK(test::gist(starting.read_rest()) ==
+        "inference_server: SIGTERM while starting: ... 0 requests ... 0 devices ...\n");
 }
 
 TEST_CASE(
@@ -214,8 +214,8 @@ TEST_CASE("idle connections leave probes the descriptors that they need, however
   test::child_server server = limited("ulimit -n 400", {"--management-port", "0"});
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   CHECK(server.told_before.starts_with("inference_server: serves "));
-  CHECK(server.told_before.find(" connections, not 1024: the limit of open files is 400, ") !=
-        std::string::npos);
+  CHECK(
+      test::gist(server.told_before).has_line("... connections, not 1024: ... open files ... 400"));
   std::vector<std::unique_ptr<connection>> idle;
   for (int i = 0; i < 500; ++i) idle.push_back(std::make_unique<connection>(server.port()));
   CHECK(idle.back()->answer().first == 503);  // So all before it have been accepted.
@@ -254,9 +254,9 @@ TEST_CASE("a port without descriptors says so once, and accepts when there are s
   REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, &none, nullptr) == 0);
   connection waits{server.port()};
   waits.send(request);
-  CHECK(server.read_line() == "inference_server: cannot accept connections on port " +
-                                  std::to_string(server.port()) +
-                                  ": Too many open files; trying on\n");
+  CHECK(test::gist(server.read_line()) == "inference_server: cannot accept ... " +
+                                              std::to_string(server.port()) +
+                                              ": Too many open files ...\n");
   REQUIRE(prlimit(server.pid(), RLIMIT_NOFILE, &before, nullptr) == 0);
   CHECK(waits.answer().first == 200);
   CHECK(server.stop() == 0);
@@ -290,8 +290,8 @@ TEST_CASE("after SIGTERM the server is not ready, and serves, until the lame-duc
   CHECK(probe.ask("GET", "/v2/health/ready").first == 503);
   CHECK(probe.is_closed_by_server());
   CHECK(server.stop() == 0);  // The second signal is the end.
-  CHECK(server.read_rest() ==
-        "inference_server: a second signal, SIGTERM: left 0 requests and 0 devices that hang\n");
+  CHECK(test::gist(server.read_rest()) ==
+        "inference_server: a second signal, SIGTERM: ... 0 requests ... 0 devices ...\n");
 }
 
 TEST_CASE("the lame-duck phase ends by itself, and SIGINT has none") {
@@ -347,8 +347,8 @@ TEST_CASE("a device that hangs does not keep the process beyond its time-out") {
   for (const auto& c : clients) CHECK(c->answer().first == 0);
   const std::string said = server.read_rest();
   // Perhaps with what is said of the device, which is found to hang meanwhile.
-  const char* const line = "not waiting for what hangs: left 3 requests and 1 devices that hang\n";
-  CHECK_MESSAGE(said.find(line) != std::string::npos, said);
+  CHECK_MESSAGE(test::gist(said).has_line("... not waiting ... left 3 requests ... 1 devices"),
+                said);
   CHECK(said.find(": left ") == said.rfind(": left "));
 }
 
@@ -398,11 +398,11 @@ TEST_CASE("devices that hang are left, and in the status, though every request w
     }
     CHECK(server.stop() == 3);
     const std::string said = server.read_rest();
-    CHECK_MESSAGE(said.ends_with(
-                      std::string{"inference_server: "} +
-                      (is_asked_twice ? "a second signal, SIGTERM" : "not waiting for what hangs") +
-                      ": left 0 requests and 2 devices that hang\n"),
-                  said);
+    CHECK_MESSAGE(
+        test::gist(said).has_line(std::string{"inference_server: "} +
+                                  (is_asked_twice ? "a second signal, SIGTERM" : "not waiting") +
+                                  " ... left 0 requests ... 2 devices"),
+        said);
     CHECK(said.find("drained") == std::string::npos);
   }
   std::remove(faults.c_str());
@@ -413,8 +413,8 @@ TEST_CASE("a management port that is taken or none is a bad option in one line")
   const std::string port = std::to_string(first.port());
   test::child_server taken{INFERENCE_SERVER, {"--executor", "emulated", "--management-port", port}};
   CHECK(taken.wait() == 2);
-  CHECK(taken.first_line.starts_with(
-      "inference_server: --management-port: cannot listen on 127.0.0.1:" + port + ": "));
+  CHECK(test::gist(taken.first_line) ==
+        "inference_server: --management-port: ... 127.0.0.1:" + port + ": ...\n");
   CHECK(taken.read_rest().empty());
   const std::pair<std::vector<std::string>, const char*> bad[] = {
       {{"--management-port", "65536"}, "--management-port: bad value"},

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <string>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::inference::load_table_test {
@@ -35,8 +36,7 @@ TEST_CASE("a model whose load waits or runs is refused another one, with how lon
   CHECK_FALSE(t.against("other", t0));
   REQUIRE(t.against("m", t0 + 12s));
   CHECK(t.against("m", t0 + 12s)->status == 409);
-  CHECK(t.against("m", t0 + 12s)->why ==
-        "model 'm' is being loaded, for 12 s so far: ask again when that has ended");
+  CHECK(test::gist(t.against("m", t0 + 12s)->why) == "model 'm' ... 12 s ... again");
   CHECK(t.begin() == "m");
   CHECK(t.against("m", t0)->status == 409);
   t.end("m");
@@ -72,9 +72,8 @@ TEST_CASE(
   CHECK(t.begin() == "other");
   REQUIRE(t.against("stuck", t0 + 40s));
   CHECK(t.against("stuck", t0 + 40s)->status == 409);
-  CHECK(t.against("stuck", t0 + 40s)->why ==
-        "model 'stuck': a load of it that was abandoned has not ended after 40 s: ask again when "
-        "it has, or restart the server");
+  CHECK(test::gist(t.against("stuck", t0 + 40s)->why) ==
+        "model 'stuck': ... abandoned ... 40 s ... restart");
   CHECK(t.wanted() == names{"other"});
   CHECK(t.end("stuck").is == phase::abandoned);
   CHECK_FALSE(t.against("stuck", t0 + 40s));
@@ -90,7 +89,7 @@ TEST_CASE("with as many abandoned loads as are allowed no other one may be asked
   }
   REQUIRE(t.against("c", t0));
   CHECK(t.against("c", t0)->status == 503);
-  CHECK(t.against("c", t0)->why.starts_with("2 loads that were abandoned have not ended: "));
+  CHECK(test::gist(t.against("c", t0)->why) == "2 loads ... abandoned ...");
   t.end("a");
   CHECK_FALSE(t.against("c", t0));
 }

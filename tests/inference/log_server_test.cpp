@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <support/child_server.hpp>
+#include <support/complaint.hpp>
 #include <support/log_pipe.hpp>
 #include <support/scratch_file.hpp>
 #include <support/soon.hpp>
@@ -65,7 +66,7 @@ TEST_CASE("a server whose log nothing reads any more serves, counts lost lines, 
   CHECK(is_counted);
   CHECK(infer(c) == 200);
   CHECK(server.stop() == exit_with_a_hung_device);
-  CHECK(server.read_rest().ends_with(": left 0 requests and 1 devices that hang\n"));
+  CHECK(test::gist(server.read_rest()).has_line("... left 0 requests ... 1 devices"));
 }
 
 TEST_CASE(
@@ -90,7 +91,7 @@ TEST_CASE(
   connection waits{server.port()};
   CHECK(infer(waits) == 200);
   CHECK(server.stop() == exit_with_a_hung_device);
-  CHECK(server.read_rest().ends_with(": left 0 requests and 1 devices that hang\n"));
+  CHECK(test::gist(server.read_rest()).has_line("... left 0 requests ... 1 devices"));
 }
 
 TEST_CASE("a server whose log is full from its start says that it is ready, and stops") {

@@ -203,9 +203,7 @@ TEST_CASE("where a device is out its models get places on the others, and the lo
   CHECK(server.stop() == 0);
   const std::string said = server.read_rest();
   CHECK_MESSAGE(has_line(said, "device 0: partition 0: quarantined: batches fail"), said);
-  CHECK_MESSAGE(has_line(said,
-                         "plan: device 0: partition 0 is out: planned without it, on 1 of 2 "
-                         "devices"),
+  CHECK_MESSAGE(test::gist(said).has_line("... plan: device 0: partition 0 ... out ... 1 of 2"),
                 said);
 }
 TEST_CASE("a first run that hangs keeps nobody from starting, serving the rest and stopping") {
@@ -225,9 +223,7 @@ TEST_CASE("a first run that hangs keeps nobody from starting, serving the rest a
   CHECK(metric(c, placed("1", "b", "1", "100")) == 10);
   CHECK(server.stop() == 3);
   const std::string said = server.told_before + server.read_rest();
-  CHECK_MESSAGE(has_line(said,
-                         "plan: device 0: partition 0 does not end a first run: left as it "
-                         "is"),
+  CHECK_MESSAGE(test::gist(said).has_line("... plan: device 0: partition 0 ... first run ... left"),
                 said);
   CHECK_MESSAGE(said.find(" and 1 devices that hang\n") != std::string::npos, said);
 }
@@ -261,7 +257,7 @@ TEST_CASE("a plan is computed on the host, each partition on its cores") {
   REQUIRE_MESSAGE(server.port() != 0, server.first_line);
   CHECK(server.read_line() == "plan: 50 % of device 0: lenet 5.0/s\n");
   CHECK(server.read_line() == "plan: 50 % of device 0: bert_mini 5.0/s\n");
-  CHECK(server.read_line().starts_with("host: a partition is one thread, kept to its share of "));
+  CHECK(test::gist(server.read_line()) == "host: ... partition ... one thread ...\n");
   const load_tally t = run(server, 10, 1).all;
   CHECK(t.sent > 0);
   CHECK(t.good + t.late == t.sent);

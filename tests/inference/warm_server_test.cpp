@@ -105,8 +105,8 @@ TEST_CASE("a pipeline that is killed starts with the stages that it had") {
     said = notes(other);
     CHECK(said.find(kept) == std::string::npos);
     if (said.ends_with(measured)) continue;
-    CHECK(other.told_before == "inference_server: cache: " + file +
-                                   ": its operators or batches are not the model's; ignored\n");
+    CHECK(test::gist(other.told_before) ==
+          "inference_server: cache: " + file + ": ... operators or batches ... ignored\n");
     break;
   }
 }
@@ -132,11 +132,10 @@ TEST_CASE("files that are foreign, stale, cut off or new-fangled are told in one
   for (auto& [name, value] : p.key) {
     if (name == key_machine) value = "another";
   }
-  CHECK(told(formats::write_kept(p))
-            .starts_with("$.key.machine: \"another\" is not what it is now: \""));
+  CHECK(test::gist(told(formats::write_kept(p))) == "$.key.machine: ... \"another\" ...");
   p = formats::parse_kept_profile(file, whole);
   for (formats::kept_point& x : p.points) x.median_ms = x.least_ms = 1e5;
-  CHECK(told(formats::write_kept(p)).starts_with("a batch of 1 takes "));
+  CHECK(test::gist(told(formats::write_kept(p))) == "... batch of 1 ...");
   std::string newer = whole;
   newer.replace(newer.find("\"version\": 1"), 12, "\"version\": 9");
   CHECK(test::gist(told(newer)) == "$.version: bad value\n");
@@ -150,9 +149,8 @@ TEST_CASE("a folder that cannot be written is told in one line, and the server s
   options.back() += "/below_a_file";
   test::child_server s{INFERENCE_SERVER, options};
   CHECK(notes(s) == "profiles: lenet measured\n");
-  CHECK(s.told_before.starts_with("inference_server: cache: " + w.folder + "/below_a_file"));
-  CHECK(s.told_before.ends_with("; nothing is kept for the next start\n"));
-  CHECK(s.told_before.find('\n') + 1 == s.told_before.size());
+  CHECK(test::gist(s.told_before) ==
+        "inference_server: cache: " + w.folder + "/below_a_file ... nothing is kept ...\n");
   CHECK(s.stop() == 0);
 }
 

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <string>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::inference::warm_start_test {
@@ -66,32 +67,31 @@ TEST_CASE("settings have a key where the scheduler looks for better ones") {
 TEST_CASE("times that are far too long are found out, and sizes that are not these") {
   lenet l;
   // No machine takes 100 s for a batch of lenet, nor half of that.
-  CHECK(l.check({{1, 1e5, 1e5}, {2, 2e5, 2e5}}).starts_with("a batch of 1 takes "));
-  CHECK(l.check({{1, 1e5, 1e5}, {2, 2e5, 2e5}}).ends_with(" at best of 1 runs, not 1e+05"));
-  CHECK(l.check({{1, 1, 1}}) == "its batches are not 1, 2, 4, ... and 2");
-  CHECK(l.check({{1, 1, 1}, {2, 2, 2}, {4, 4, 4}}) == "its batches are not 1, 2, 4, ... and 2");
+  CHECK(test::gist(l.check({{1, 1e5, 1e5}, {2, 2e5, 2e5}})) ==
+        "... batch of 1 ... 1 runs ... 1e+05");
+  CHECK(test::gist(l.check({{1, 1, 1}})) == "... batches ... not 1, 2, 4, ... 2");
+  CHECK(test::gist(l.check({{1, 1, 1}, {2, 2, 2}, {4, 4, 4}})) ==
+        "... batches ... not 1, 2, 4, ... 2");
 }
 
 TEST_CASE("times that are far too short are found out") {
   lenet l;
   const std::string why = l.check({{1, 1e-6, 1e-6}, {2, 1e-6, 1e-6}});
-  CHECK(why.starts_with("a batch of 1 takes "));
-  CHECK(why.ends_with(", not 1e-06"));
+  CHECK(test::gist(why) == "... batch of 1 ... 1e-06");
 }
 
 TEST_CASE("medians that have nothing to do with the least times are found out") {
   lenet l;
-  CHECK(l.check({{1, 1, 1}, {2, 20, 2}}) ==
-        "a batch of 2 took 20 ms, more than 5 times the least, 2");
+  CHECK(test::gist(l.check({{1, 1, 1}, {2, 20, 2}})) ==
+        "... batch of 2 ... 20 ms ... 5 times ... 2");
 }
 
 TEST_CASE("medians that fall are said, the largest fall of them") {
   CHECK_FALSE(fall_of("m", {}));
   CHECK_FALSE(fall_of("m", {{1, 2, 9}, {2, 2, 1}, {4, 3, 1}}));
-  CHECK(fall_of("m", {{1, 2, 2}, {2, 4, 2}, {4, 3.9, 2}, {8, 3, 2}, {16, 9, 2}, {32, 8, 2}}) ==
-        "warning: measured latencies of model \"m\" fall from batch 2 to 8 by 25 %: such sizes "
-        "take the "
-        "largest before them");
+  CHECK(test::gist(
+            fall_of("m", {{1, 2, 2}, {2, 4, 2}, {4, 3.9, 2}, {8, 3, 2}, {16, 9, 2}, {32, 8, 2}})
+                .value()) == "warning: ... model \"m\" ... batch 2 to 8 ... 25 % ... largest ...");
 }
 
 TEST_CASE("what does not hold is told, measured anew and kept instead") {

@@ -11,6 +11,7 @@
 
 #include <commands/run_command.hpp>
 #include <nlohmann/json.hpp>
+#include <support/complaint.hpp>
 
 namespace cohort::llama::command_test {
 namespace {
@@ -104,7 +105,7 @@ TEST_CASE("a model with a SentencePiece tokenizer is made, read and used") {
   const command_result bad = run("generate --model " + model.path + " x");
   CHECK(bad.status == 2);
   CHECK(std::ranges::count(bad.err, '\n') == 1);
-  CHECK(bad.err.find("/tokenizer.model: not a SentencePiece model: ") != std::string::npos);
+  CHECK(test::gist{bad.err}.has_line("... /tokenizer.model: ... SentencePiece model"));
 }
 #endif
 
@@ -118,24 +119,23 @@ TEST_CASE("bad inputs end the command with status 2 and one line") {
     CHECK(r.status == 2);
     CHECK(r.out.empty());
     CHECK(std::ranges::count(r.err, '\n') == 1);
-    CHECK(r.err.starts_with("cohort-llm: "));
-    CHECK(r.err.find(message) != std::string::npos);
+    CHECK(test::gist{r.err} == "cohort-llm: ... " + message + " ...\n");
   };
-  expect("dance", "\"dance\" is not a subcommand: expected generate, make-model or compare");
-  expect("generate", "prompt: missing: expected a text");
+  expect("dance", "\"dance\" ... not a subcommand ... generate, make-model or compare");
+  expect("generate", "prompt: missing ... text");
   expect("generate x --bogus",
          "\"--bogus\": unknown option or argument: cohort-llm generate --help");
-  expect("generate x --seed -1", "--seed: got -1, expected a number from 0 to ");
+  expect("generate x --seed -1", "--seed: ... -1 ... from 0 to");
   expect("generate x --max-tokens 0", "--max-tokens");
   expect("generate x --slots none", "--slots");
-  expect("generate x --temperature nan", "temperature");
-  expect("generate x --temperature -1", "--temperature: got -1, expected a number from 0 to 100");
+  expect("generate x --temperature nan", "--temperature");
+  expect("generate x --temperature -1", "--temperature: ... -1 ... 0 to 100");
   expect("generate x --top-p 0", "top_p");
-  expect("generate x --top-p 3", "--top-p: got 3, expected a number from 0 to 1");
+  expect("generate x --top-p 3", "--top-p: ... 3 ... 0 to 1");
   expect("generate x --random huge", "huge");
-  expect("generate x --executor tpu", "--executor: got \"tpu\", expected host, cuda or auto");
+  expect("generate x --executor tpu", "--executor: ... \"tpu\" ... host, cuda or auto");
   expect("generate x --dtype int8", "--dtype");
-  expect("generate x --model /nonexistent", "/nonexistent/config.json: is not a file");
+  expect("generate x --model /nonexistent", "/nonexistent/config.json: ... not a file");
   expect("generate x \"$(printf 'y%.0s' $(seq 2100))\" --max-tokens 1", "prompt 2: ");
   expect("compare --scale 0", "--scale");
   expect("compare --scale nan", "--scale");
@@ -144,7 +144,7 @@ TEST_CASE("bad inputs end the command with status 2 and one line") {
   expect("compare --set 3", "--set");
   expect("make-model", "directory");
   expect("make-model " + (model / "config.json"), "config.json");
-  expect("make-model /proc/nothing", "cohort-llm: /proc/nothing: cannot be written: No such file");
+  expect("make-model /proc/nothing", "/proc/nothing: cannot be written ... No such file");
   expect("make-model " + test::scratch("none") + " --size huge", "huge");
   CHECK_FALSE(std::filesystem::exists(test::scratch("none")));
   expect("make-model x --shards 0", "--shards");
@@ -161,16 +161,16 @@ TEST_CASE("bad inputs end the command with status 2 and one line") {
     }
     spill(path, good);
   };
-  with("config.json", "{", "config.json: not a JSON object");
+  with("config.json", "{", "config.json: ... JSON object");
   with("config.json", "{}", "config.json: num_hidden_layers");
   with("config.json",
        R"({"num_hidden_layers":1000,"hidden_size":1048576,"num_attention_heads":4096,)"
        R"("intermediate_size":1048576,"vocab_size":16777216,"max_position_embeddings":9})",
-       "parameters do not fit in the");
+       "parameters ... not fit");
   with("model.safetensors", slurp(model / "model.safetensors").substr(0, 5000),
        "model.safetensors: tensor ");
   with("model.safetensors", "", "model.safetensors: not a safetensors file");
-  with("tokenizer.json", "{}", "tokenizer.json: model.type: expected BPE");
+  with("tokenizer.json", "{}", "tokenizer.json: model.type: ... BPE");
 }
 
 TEST_CASE("help names the subcommands") {

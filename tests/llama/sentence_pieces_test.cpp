@@ -20,6 +20,7 @@
 
 #include <llama/sampler.hpp>
 #include <llama/unicode.hpp>
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::llama::sentence_pieces_test {
@@ -279,15 +280,10 @@ TEST_CASE("a directory's tokenizer.json wins, unless it was made from its tokeni
   const auto put = [&](const char* name, const std::string& text) {
     std::ofstream{directory + "/" + name, std::ios::binary} << text;
   };
-  const auto complaint = [&]() -> std::string {
-    try {
-      (void)tokenizer::open(directory);
-    } catch (const config_error& e) {
-      return e.what();
-    }
-    return "";
+  const auto complaint = [&] {
+    return test::gist_of<config_error>([&] { (void)tokenizer::open(directory); });
   };
-  CHECK(complaint() == directory + ": neither tokenizer.json nor tokenizer.model is there");
+  CHECK(complaint() == directory + ": ... tokenizer.json ... tokenizer.model ...");
   const std::string model = small_pieces_model();
   put("tokenizer.model", model);
   const std::size_t pieces = tokenizer::parse_pieces(model, "m").size();
@@ -299,10 +295,10 @@ TEST_CASE("a directory's tokenizer.json wins, unless it was made from its tokeni
   put("tokenizer.json", tokenizer::bytes_json());
   CHECK(tokenizer::open(directory).size() == 259);
   put("tokenizer.json", "{");
-  CHECK(complaint() == directory + "/tokenizer.json: not a JSON object");
+  CHECK(complaint() == directory + "/tokenizer.json: ... JSON object");
   std::filesystem::remove(where / "tokenizer.json");
   put("tokenizer.model", "nothing");
-  CHECK(complaint().starts_with(directory + "/tokenizer.model: not a SentencePiece model"));
+  CHECK(complaint() == directory + "/tokenizer.model: ... SentencePiece model");
   std::filesystem::remove_all(where);
 }
 

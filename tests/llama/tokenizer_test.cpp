@@ -265,27 +265,27 @@ TEST_CASE("a long word takes no quadratic time") {
   CHECK(t.encode(std::string(1U << 20U, 'a')).size() == 1U << 18U);
 }
 
-std::string complaint(const json& d) {
+test::gist complaint(const json& d) {
   try {
     (void)tokenizer::parse(d.dump(), "t.json");
   } catch (const config_error& e) {
     return test::gist(e.what());
   }
-  return "";
+  return test::gist{""};
 }
 
 TEST_CASE("what is not a byte-level BPE is refused in one line") {
   json d = vocabulary({});
   d["model"]["type"] = "Unigram";
-  CHECK(complaint(d) == "t.json: model.type: expected BPE");
+  CHECK(complaint(d) == "t.json: model.type: ... BPE");
   d = vocabulary({});
   d["model"]["vocab"].erase("a");
-  CHECK(complaint(d).starts_with("t.json: model.vocab: byte 97 is missing"));
+  CHECK(complaint(d) == "t.json: model.vocab: ... byte 97 ... missing");
   d = vocabulary({});
   d["model"]["merges"].push_back("a b");
-  CHECK(complaint(d) == "t.json: model.merges: \"a b\" is not of the vocabulary");
+  CHECK(complaint(d) == "t.json: model.merges: ... \"a b\" ... vocabulary");
   d["model"]["merges"][0] = 7;
-  CHECK(complaint(d) == "t.json: model.merges: expected two tokens");
+  CHECK(complaint(d) == "t.json: model.merges: ... two tokens");
   d = vocabulary({});
   d["model"]["vocab"]["zz"] = -1;
   CHECK(complaint(d).starts_with("t.json: model.vocab: bad value"));
@@ -300,7 +300,7 @@ TEST_CASE("what is not a byte-level BPE is refused in one line") {
   CHECK_FALSE(complaint(d).empty());
   d = vocabulary({});
   d["normalizer"] = {{"type", "NFC"}};
-  CHECK(complaint(d) == "t.json: normalizer: expected none");
+  CHECK(complaint(d) == "t.json: normalizer: ... none");
   CHECK_THROWS_AS(tokenizer::parse("[", "t"), config_error);
   CHECK_THROWS_AS(tokenizer::parse("[]", "t"), config_error);
 }

@@ -129,7 +129,7 @@ TEST_CASE("tensors must take the bytes of their shapes, and every byte once") {
     } catch (const config_error& e) {
       return test::gist(e.what());
     }
-    return std::string{};
+    return test::gist{""};
   };
   const auto tensor = [](const std::string& name, const std::string& dtype,
                          const std::string& shape, const std::string& offsets) {
@@ -142,33 +142,33 @@ TEST_CASE("tensors must take the bytes of their shapes, and every byte once") {
   };
   CHECK(two("[0,8]", "[8,16]").empty());
   CHECK(two("[8,16]", "[0,8]").empty());
-  CHECK(two("[0,8]", "[0,8]") == "f: tensor b: data_offsets [0,8] overlap those of tensor a");
-  CHECK(two("[0,8]", "[4,12]") == "f: tensor b: data_offsets [4,12] overlap those of tensor a");
+  CHECK(two("[0,8]", "[0,8]") == "f: tensor b: data_offsets [0,8] overlap ... tensor a");
+  CHECK(two("[0,8]", "[4,12]") == "f: tensor b: data_offsets [4,12] overlap ... tensor a");
   const std::string a = tensor("a", "F32", "[2]", "[0,8]");
   CHECK(complaint("{" + a + "}", 8).empty());
-  CHECK(complaint("{" + a + "}", 9) == "f: data bytes 8 to 9 belong to no tensor");
+  CHECK(complaint("{" + a + "}", 9) == "f: ... bytes 8 to 9 ... no tensor");
   CHECK(complaint("{" + tensor("a", "F32", "[2]", "[4,12]") + "}", 12) ==
-        "f: data bytes 0 to 4 belong to no tensor");
+        "f: ... bytes 0 to 4 ... no tensor");
   CHECK(complaint("{" + a + "," + tensor("b", "F32", "[1]", "[12,16]") + "}", 16) ==
-        "f: data bytes 8 to 12 belong to no tensor");
+        "f: ... bytes 8 to 12 ... no tensor");
   CHECK(complaint("{}", 0).empty());
-  CHECK(complaint("{}", 1) == "f: data bytes 0 to 1 belong to no tensor");
+  CHECK(complaint("{}", 1) == "f: ... bytes 0 to 1 ... no tensor");
   CHECK(complaint("{" + a + "," + tensor("none", "F32", "[0]", "[8,8]") + "}", 8).empty());
   // Of every dtype the size counts, also of those that are not converted.
   for (const auto& [dtype, bytes] : std::vector<std::pair<std::string, std::string>>{
            {"I8", "8"}, {"F8_E4M3", "8"}, {"BF16", "16"}, {"F64", "64"}, {"F4", "4"}}) {
     CAPTURE(dtype);
     CHECK(complaint("{" + tensor("a", dtype, "[8]", "[0," + bytes + "]") + "}", 64) ==
-          (bytes == "64" ? "" : "f: data bytes " + bytes + " to 64 belong to no tensor"));
+          (bytes == "64" ? "" : "f: ... bytes " + bytes + " to 64 ... no tensor"));
     CHECK(complaint("{" + tensor("a", dtype, "[8]", "[0,63]") + "}", 63) ==
-          "f: tensor a: data_offsets [0,63] do not hold " + bytes + " bytes of 63");
+          "f: tensor a: data_offsets [0,63] ... " + bytes + " bytes of 63");
   }
   CHECK(complaint("{" + tensor("a", "F4", "[3]", "[0,1]") + "}", 1) ==
-        "f: tensor a: does not fill its last byte");
+        "f: tensor a: ... last byte");
   CHECK(complaint("{" + tensor("a", "Q4_0", "[3]", "[0,1]") + "}", 1) ==
-        "f: tensor a: dtype Q4_0 is not one of safetensors");
+        "f: tensor a: dtype Q4_0 ...");
   CHECK(complaint("{" + tensor("a\\nb", "Q\\n", "[3]", "[0,1]") + "}", 1) ==
-        "f: tensor a?b: dtype Q? is not one of safetensors");
+        "f: tensor a?b: dtype Q? ...");
 }
 
 TEST_CASE("random damage never does worse than an error") {
@@ -212,9 +212,9 @@ TEST_CASE("a folder with something missing or wrong is refused, naming it") {
     } catch (const config_error& e) {
       return test::gist(e.what());
     }
-    return std::string{};
+    return test::gist{""};
   };
-  CHECK(complaint() == f.path + "/config.json: is not a file");
+  CHECK(complaint() == f.path + "/config.json: ... not a file");
   llama_config c = named_config("tiny");
   llama_weights w = random_weights(c, 1);
   save_weights(w, f.path);
@@ -223,17 +223,18 @@ TEST_CASE("a folder with something missing or wrong is refused, naming it") {
   config["vocab_size"] = 258;
   config["eos_token_id"] = 257;
   write_text(f.path + "/config.json", config.dump());
-  CHECK(complaint() == f.path +
-                           "/model.safetensors: tensor model.embed_tokens.weight: shape is "
-                           "[259,64], expected [258,64]");
+  CHECK(
+      complaint() ==
+      f.path +
+          "/model.safetensors: tensor model.embed_tokens.weight: shape ... [259,64] ... [258,64]");
   config["vocab_size"] = 10'000'000;
   write_text(f.path + "/config.json", config.dump());
-  CHECK(complaint().find("do not fit in the") != std::string::npos);  // Before it allocates.
+  CHECK(complaint() == "... parameters ... fit ...");  // Before it allocates.
   w.layers[0].down[3] = std::numeric_limits<float>::quiet_NaN();
   save_weights(w, f.path);
-  CHECK(complaint().ends_with("mlp.down_proj.weight: values must be finite"));
+  CHECK(complaint() == "... model.layers.0.mlp.down_proj.weight: values ... finite");
   write_text(f.path + "/model.safetensors.index.json", R"({"weight_map":{"a":"../model"}})");
-  CHECK(complaint().find("expected a file name") != std::string::npos);
+  CHECK(complaint() == "... model.safetensors.index.json: ... file name");
 }
 
 /// A safetensors file's header, to be changed, and its data.
@@ -270,7 +271,7 @@ TEST_CASE("tensors that would change the output and are not ours are refused, na
     } catch (const config_error& e) {
       return test::gist(e.what());
     }
-    return std::string{};
+    return test::gist{""};
   };
   llama_config c = named_config("tiny");
   llama_weights w = random_weights(c, 1);
@@ -289,16 +290,13 @@ TEST_CASE("tensors that would change the output and are not ours are refused, na
         "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm"}) {
     const std::string name = std::string{"model.layers.1."} + what + ".bias";
     CAPTURE(name);
-    CHECK(with(name, ones) ==
-          path + ": tensor " + name + ": biases are not supported: expected none, or zeros");
+    CHECK(with(name, ones) == path + ": tensor " + name + ": ... biases ... not supported");
     CHECK(with(name, zeros).empty());
   }
   CHECK_FALSE(with("model.norm.bias", ones).empty());
   CHECK_FALSE(with("lm_head.bias", ones).empty());
   CHECK(with("model.layers.0.self_attn.q_norm.weight", ones) ==
-        path +
-            ": tensor model.layers.0.self_attn.q_norm.weight: is not supported: a Llama of 2 "
-            "layers without biases has none such");
+        path + ": tensor model.layers.0.self_attn.q_norm.weight: ... not supported");
   CHECK_FALSE(with("model.layers.2.input_layernorm.weight", ones).empty());
   CHECK(with("model.layers.0.self_attn.rotary_emb.inv_freq", ones).empty());
   CHECK(with("score.weight", ones).empty());
@@ -312,7 +310,7 @@ TEST_CASE("tensors that would change the output and are not ours are refused, na
     changed.header["model.norm.weight"]["shape"] = {width};
     changed.write();
     CHECK(complaint() == path + ": tensor model.norm.weight: dtype " + dtype +
-                             " is not supported: expected F32, F16 or BF16");
+                             " ... not supported ... F32 ... F16 ... BF16");
     changed = good;
     changed.add("score.weight", dtype, {width}, ones);
     changed.write();
@@ -333,7 +331,7 @@ TEST_CASE("tensors that would change the output and are not ours are refused, na
   head[5] = static_cast<char>(head[5] ^ 1);
   tied.add("lm_head.weight", "F32", {259, 64}, head);
   tied.write();
-  CHECK(complaint().find("differs from model.embed_tokens.weight") != std::string::npos);
+  CHECK(complaint() == "... lm_head.weight: ... differs ... model.embed_tokens.weight");
 }
 
 TEST_CASE("a tensor in two shards is refused") {
@@ -348,8 +346,7 @@ TEST_CASE("a tensor in two shards is refused") {
     (void)load_weights(f.path);
     CHECK(false);
   } catch (const config_error& e) {
-    CHECK(test::gist(e.what()) ==
-          second.path + ": tensor model.embed_tokens.weight: is in " + first + ", too");
+    CHECK(test::gist(e.what()) == second.path + ": tensor model.embed_tokens.weight: ... " + first);
   }
 }
 
@@ -387,13 +384,13 @@ json changed(const json& fields) {
   return c;
 }
 
-std::string complaint_of(const json& config) {
+test::gist complaint_of(const json& config) {
   try {
     (void)parse_config(config.dump(), "config.json");
   } catch (const config_error& e) {
     return test::gist(e.what());
   }
-  return {};
+  return test::gist{""};
 }
 
 TEST_CASE("rotary positions are read where transformers 5 writes them, and where others do") {
@@ -462,7 +459,7 @@ TEST_CASE("rotary positions are read where transformers 5 writes them, and where
   }
   // Two places that say different things.
   CHECK(wrong({{"rope_theta", 10000}, {"rope_parameters", with_theta}}) ==
-        "config.json: rope_theta: 10000 and 500000 contradict each other: expected one value");
+        "config.json: rope_theta: ... 10000 ... 500000");
   json other = with_theta;
   other["factor"] = 8;
   CHECK(wrong({{"rope_theta", nullptr}, {"rope_scaling", llama3}, {"rope_parameters", other}})
@@ -527,7 +524,7 @@ TEST_CASE("texts end where generation_config.json says, as in transformers") {
     } catch (const config_error& e) {
       return test::gist(e.what());
     }
-    return std::string{};
+    return test::gist{""};
   };
   CHECK(complaint("[") == path + ": not a JSON object");
   CHECK(complaint(R"({"eos_token_id":[1,259]})") == path + ": eos_token_id: bad value");

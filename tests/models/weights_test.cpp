@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::models::weights_test {
@@ -21,13 +22,8 @@ std::vector<std::byte> file(const std::string& header, std::size_t data_bytes) {
   std::memcpy(out.data() + 8, header.data(), header.size());
   return out;
 }
-std::string complaint(const std::vector<std::byte>& bytes) {
-  try {
-    (void)parse_safetensors(specs, bytes, "f");
-  } catch (const config_error& e) {
-    return e.what();
-  }
-  return "";
+test::gist complaint(const std::vector<std::byte>& bytes) {
+  return test::gist_of<config_error>([&] { (void)parse_safetensors(specs, bytes, "f"); });
 }
 
 TEST_CASE("what is written is read back") {
@@ -48,29 +44,29 @@ TEST_CASE("generated parameters have their mean and deviation") {
   CHECK(std::sqrt(square - mean * mean) == doctest::Approx(2).epsilon(0.05));
 }
 TEST_CASE("each mistake in a file is named") {
-  CHECK(complaint({}) == "f: not a safetensors file: under 8 bytes");
-  CHECK(complaint(file("{", 0)) == "f: the header is not a JSON object");
-  CHECK(complaint(file("{}", 0)) == "f: tensor a is missing");
+  CHECK(complaint({}) == "f: ... safetensors file: ... 8 bytes");
+  CHECK(complaint(file("{", 0)) == "f: ... header ... JSON object");
+  CHECK(complaint(file("{}", 0)) == "f: tensor a ... missing");
   CHECK(complaint(file(R"({"a":{"dtype":"F16","shape":[2,3],"data_offsets":[0,24]}})", 24)) ==
-        "f: tensor a: dtype must be F32");
+        "f: tensor a: dtype ... F32");
   CHECK(complaint(file(R"({"a":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}})", 24)) ==
-        "f: tensor a: shape is [3,2], expected [2,3]");
+        "f: tensor a: shape ... [3,2] ... [2,3]");
   CHECK(complaint(file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,-1]}})", 24)) ==
-        "f: tensor a: data_offsets must be two integers");
+        "f: tensor a: data_offsets ... two integers");
   CHECK(complaint(file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 20)) ==
-        "f: tensor a: data_offsets [0,24] do not hold 6 values");
+        "f: tensor a: data_offsets [0,24] ... 6 values");
   std::vector<std::byte> huge(16);
   std::memset(huge.data(), 0xFF, 8);
-  CHECK(complaint(huge).starts_with("f: not a safetensors file: header of"));
+  CHECK(complaint(huge) == "f: ... safetensors file: header ...");
 }
 TEST_CASE("values that are not finite are refused") {
   weight_map w = generate_weights(specs, 3);
   w.at("a")[2] = NAN;
-  CHECK(complaint(write_safetensors(specs, w)) == "f: tensor a: values must be finite");
+  CHECK(complaint(write_safetensors(specs, w)) == "f: tensor a: values ... finite");
 }
 TEST_CASE("a file that is not there is named") {
-  CHECK_THROWS_WITH_AS((void)load_weights(specs, "/nowhere"), "/nowhere: cannot be read",
-                       config_error);
+  CHECK(test::gist_of<config_error>([] { (void)load_weights(specs, "/nowhere"); }) ==
+        "/nowhere: cannot be read");
 }
 }  // namespace
 }  // namespace cohort::models::weights_test

@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::runtime::conformance {
@@ -291,13 +292,14 @@ void check_all() {
           column < 3 && i < 18 ? static_cast<std::byte>(1 + row * 8 + column) : std::byte{0xFF};
       CHECK(to.data()[i] == expected);
     }
-    CHECK_THROWS_WITH_AS(f.executor.copy(s, {.destination = to.data(),
-                                             .source = from.data(),
-                                             .row_bytes = 8,
-                                             .rows = 2,
-                                             .destination_pitch = 8,
-                                             .source_pitch = 7}),
-                         "copy: each pitch must be at least row_bytes", config_error);
+    CHECK(test::gist_of<config_error>([&] {
+            (void)f.executor.copy(s, {.destination = to.data(),
+                                      .source = from.data(),
+                                      .row_bytes = 8,
+                                      .rows = 2,
+                                      .destination_pitch = 8,
+                                      .source_pitch = 7});
+          }) == "copy: ... pitch ... at least row_bytes");
   }
   SUBCASE("the pool is bounded, and what is given back can be taken again") {
     Fixture f;

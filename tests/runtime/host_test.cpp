@@ -10,6 +10,7 @@
 #include <atomic>
 #include <optional>
 #include <stdexcept>
+#include <support/complaint.hpp>
 #include <thread>
 
 #include "host_fixture.hpp"
@@ -123,11 +124,8 @@ constexpr gemm_request one_by_one{
 TEST_CASE("a host without products says what to link and set") {
   host_executor e{{.pool_bytes = 64}};
   auto s = e.make_stream();
-  CHECK_THROWS_WITH_AS(e.gemm(s, one_by_one),
-                       "gemm: this host_executor has no matrix products: give it "
-                       "host_options::products, for instance runtime::blas_products() of the "
-                       "component cohort::blas",
-                       config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)e.gemm(s, one_by_one); }) ==
+        "gemm: ... no matrix products: ... host_options::products ... cohort::blas");
 }
 TEST_CASE("products are those of the options, in the order of the stream, and may fail it") {
   host_executor e{{.pool_bytes = 64, .products = {.multiply = [](const gemm_request& g) {
@@ -162,14 +160,12 @@ TEST_CASE("the host refuses what it cannot compute, and options outside of their
   CHECK_THROWS_WITH_AS(e.gemm(s, g), "gemm: the host computes in f32 only", config_error);
   g = one_by_one;
   g.ldb = std::size_t{1} << 31U;
-  CHECK_THROWS_WITH_AS(
-      e.gemm(s, g), "gemm: ldb is 2147483648, but the host takes at most 2147483647", config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)e.gemm(s, g); }) ==
+        "gemm: ldb ... 2147483648 ... at most 2147483647");
   CHECK_THROWS_AS(host_executor({.pool_bytes = 1}), config_error);
   CHECK_THROWS_AS(host_executor({.pool_bytes = 64, .queue_depth = 1}), config_error);
-  CHECK_THROWS_WITH_AS((void)e.allocate(65),
-                       "host_executor: a buffer of 65 bytes does not fit the pool: its largest "
-                       "free block has 64 of pool_bytes 64",
-                       resource_error);
+  CHECK(test::gist_of<resource_error>([&] { (void)e.allocate(65); }) ==
+        "host_executor: ... 65 bytes ... 64 ... pool_bytes 64");
 }
 TEST_CASE("a host is described in one line, the same each time") {
   const std::string text = describe_host();

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <string>
+#include <support/complaint.hpp>
 
 namespace cohort::runtime::detail::regular_file_test {
 namespace {
@@ -49,7 +50,7 @@ TEST_CASE("what lies below a folder is opened, by way of links and of parents to
   CHECK(p.read("alias/b/../near") == "text");
   CHECK(p.opened("") == "opened");
   CHECK(p.opened("a/..") == "opened");
-  CHECK(p.read("a") == "is refused: it is not a regular file");
+  CHECK(test::gist(p.read("a")) == "... not a regular file");
   CHECK(p.opened("a/none") == std::generic_category().message(ENOENT));
   CHECK(p.opened("a/b/file/more") == std::generic_category().message(ENOTDIR));
 }
@@ -69,7 +70,7 @@ TEST_CASE("no path and no link leads out of a folder") {
     CAPTURE(path);
     CHECK(p.opened(path) == leaves);
   }
-  CHECK(p.read("out") == "is refused: it is a link that is absolute or leads out of the folder");
+  CHECK(test::gist(p.read("out")) == "... refused: ... link ... absolute ... out of the folder");
   fs::create_symlink("turn", p.in("turn"));
   CHECK(p.opened("turn") == std::generic_category().message(ELOOP));
   std::string deep;
@@ -88,16 +89,15 @@ TEST_CASE("a file is read if all its hard links lie below the folder") {
   CHECK(p.read("a/file") == "text");
   CHECK(p.read("a/b/same") == "text");
   fs::create_hard_link(p.in("a/file"), p.top + "/outside");
-  const std::string refused =
-      "is refused: it has hard links outside the model's folder: copy it instead";
-  CHECK(p.read("a/file") == refused);
-  CHECK(p.read("a/b/same") == refused);
+  const std::string refused = "... refused: ... hard links outside ... folder";
+  CHECK(test::gist(p.read("a/file")) == refused);
+  CHECK(test::gist(p.read("a/b/same")) == refused);
   // Where they must lie is asked, not where the file was found.
   const descriptor folder = p.open();
   CHECK(regular_file{folder, "a/file", open_folder(p.top)}.problem().empty());
   fs::remove(p.top + "/outside");
   CHECK(p.read("a/file") == "text");
-  CHECK(regular_file{folder, "a/file", open_folder(p.in("a/b"))}.problem() == refused);
+  CHECK(test::gist(regular_file{folder, "a/file", open_folder(p.in("a/b"))}.problem()) == refused);
 }
 
 TEST_CASE("what was opened is read, whatever has its name by then") {

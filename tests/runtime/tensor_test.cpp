@@ -86,14 +86,14 @@ TEST_CASE("shapes that are empty, negative or overflow are refused with the tens
     const std::array t{tensor_info{"x", data_type::f64, std::move(shape)}};
     try {
       const row_layout row{t, 1U << 31U};
-      return std::string{"accepted"};
+      return test::gist{"accepted"};
     } catch (const config_error& e) {
       return test::gist(e.what());
     }
   };
   CHECK(refusal({0}) == "tensor 'x': dimension: bad value");
   CHECK(refusal({2, -3}) == "tensor 'x': dimension: bad value");
-  const std::string too_large = "tensor 'x': a row of it is too large: expected less than 1 TiB";
+  const std::string too_large = "tensor 'x': ... row ... too large: ... 1 TiB";
   CHECK(refusal({INT64_MAX, INT64_MAX}) == too_large);
   CHECK(refusal({size_dimension, size_dimension}) == too_large);
   CHECK(refusal({(std::int64_t{1} << 37U) - 1}) == "accepted");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <support/child_server.hpp>
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::serve::compression_test {
@@ -102,16 +103,13 @@ TEST_CASE("what is wrong with a compressed body is said in one line") {
                                                 {coding::gzip, zlib_line},
                                                 {coding::deflate, gzip_line},
                                                 {coding::gzip, "plain text"}};
-  const std::string_view why[] = {"bytes follow the end of the gzip body",
-                                  "bytes follow the end of the deflate body",
-                                  "bytes follow the end of the deflate body",
-                                  "the gzip body ends too early",
-                                  "the gzip body ends too early",
-                                  "the body is not valid gzip",
-                                  "the body is not valid deflate",
-                                  "the body is not valid gzip"};
+  const char* why[] = {"... follow ... gzip",    "... follow ... deflate", "... follow ... deflate",
+                       "... gzip ... too early", "... gzip ... too early", "... not valid gzip",
+                       "... not valid deflate",  "... not valid gzip"};
   for (std::size_t i = 0; i < std::size(bad); ++i) {
-    CHECK(decompressed(bad[i].first, {bad[i].second}) == std::pair{400, std::string{why[i]}});
+    const auto [status, what] = decompressed(bad[i].first, {bad[i].second});
+    CHECK(status == 400);
+    CHECK(test::gist{what} == why[i]);
   }
   // A wrong bit of the data or its sum.
   for (std::size_t at = 10; at < gzip_line.size(); ++at) {
@@ -166,7 +164,8 @@ TEST_CASE("a bomb takes no more memory than the limit, and a step at a time") {
     ++steps;
     CHECK(d.held() <= (std::size_t{1} << 20U) + http_piece);
   }
-  CHECK(d.why() == std::pair{413, "the decompressed body is over 1048576 bytes"s});
+  CHECK(d.why().first == 413);
+  CHECK(test::gist{d.why().second} == "... decompressed body ... 1048576 bytes");
   CHECK(steps >= 16);
 }
 
@@ -291,7 +290,9 @@ TEST_CASE("others are answered while a body is decompressed, and bombs end at th
     thread = std::thread{[&] { server.run(answers); }};
     CHECK(std::stoul(other.answer().second) < 2 * mib);
     bomb.send(bytes.substr(first.size()));
-    CHECK(bomb.answer() == std::pair{413, "the decompressed body is over 67108864 bytes"s});
+    const auto [status, what] = bomb.answer();
+    CHECK(status == 413);
+    CHECK(test::gist{what} == "... decompressed body ... 67108864 bytes");
     // One that waits for its last byte leaves another too little.
     bomb.end_sending();
     const std::string half = compressed(coding::gzip, std::string(32 * mib, '\0'));

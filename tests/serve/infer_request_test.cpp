@@ -9,6 +9,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <support/complaint.hpp>
 #include <utility>
 #include <vector>
 
@@ -54,18 +55,17 @@ struct sent {
   }
 };
 
-std::string complaint(const std::string& body, const model_meta& m = floats) {
+test::gist complaint(const std::string& body, const model_meta& m = floats) {
   infer_parser p{4};
   const auto r = p.parse(body, m);
   const auto* e = std::get_if<protocol_error>(&r);
-  if (e == nullptr) return "";
-  CHECK(e->status == 400);
-  return e->message;
+  if (e != nullptr) CHECK(e->status == 400);
+  return test::gist{e == nullptr ? "" : e->message};
 }
-std::string complaint(const sent& body, const model_meta& m) {
+test::gist complaint(const sent& body, const model_meta& m) {
   const auto r = body.parse(m);
   const auto* e = std::get_if<protocol_error>(&r);
-  return e == nullptr ? "" : e->message;
+  return test::gist{e == nullptr ? "" : e->message};
 }
 std::string with(const std::string& shape, const std::string& data,
                  const std::string& datatype = "FP32", const std::string& extra = "") {
@@ -98,49 +98,45 @@ TEST_CASE("a request is read: id, timeout, rows, flat and nested data") {
   CHECK_FALSE(std::get<infer_request>(nested).timeout.has_value());
 }
 TEST_CASE("every mistake is answered by one line that names it") {
-  CHECK(complaint("") == "the body is not valid JSON");
-  CHECK(complaint("{\"inputs\":[") == "the body is not valid JSON");
-  CHECK(complaint("[]") == "the body must be an object, not an array");
-  CHECK(complaint("{}") == "inputs is missing");
-  CHECK(complaint(R"({"inputs":{}})") == "inputs must be an array, not an object");
-  CHECK(complaint(R"({"inputs":[]})") == "inputs has 0 tensors, expected 1 ('x')");
-  CHECK(complaint(R"({"inputs":[1]})") == "inputs[0] must be an object, not a number");
-  CHECK(complaint(R"({"inputs":[],"inputs":[]})") == "inputs is given twice");
-  CHECK(complaint(R"({"inputs":[{"datatype":"FP32"}]})") == "inputs[0].name is missing");
-  CHECK(complaint(R"({"inputs":[{"name":"z"}]})") ==
-        "input 'z' is unknown to model 'm', expected 'x'");
+  CHECK(complaint("") == "... body ... not valid JSON");
+  CHECK(complaint("{\"inputs\":[") == "... body ... not valid JSON");
+  CHECK(complaint("[]") == "... body ... object ... array");
+  CHECK(complaint("{}") == "inputs ... missing");
+  CHECK(complaint(R"({"inputs":{}})") == "inputs ... array ... object");
+  CHECK(complaint(R"({"inputs":[]})") == "inputs ... 0 tensors ... 1 ('x')");
+  CHECK(complaint(R"({"inputs":[1]})") == "inputs[0] ... object ... number");
+  CHECK(complaint(R"({"inputs":[],"inputs":[]})") == "inputs ... given twice");
+  CHECK(complaint(R"({"inputs":[{"datatype":"FP32"}]})") == "inputs[0].name ... missing");
+  CHECK(complaint(R"({"inputs":[{"name":"z"}]})") == "input 'z' ... unknown ... model 'm' ... 'x'");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "INT32")) ==
-        "inputs[0].datatype is INT32, expected FP32");
-  CHECK(complaint(with("[1,2,2]", "[\"1\"]", "BYTES")) ==
-        "inputs[0].datatype is BYTES, expected FP32");
-  CHECK(complaint(with("[1,2,3]", "[]")) == "inputs[0].shape is [1,2,3], expected [N,2,2]");
-  CHECK(complaint(with("[2,2]", "[]")) == "inputs[0].shape is [2,2], expected [N,2,2]");
-  CHECK(complaint(with("[0,2,2]", "[]")) == "inputs[0].shape[0] is 0, expected 1 to 4");
-  CHECK(complaint(with("[5,2,2]", "[]")) == "inputs[0].shape[0] is 5, expected 1 to 4");
+        "inputs[0].datatype ... INT32 ... FP32");
+  CHECK(complaint(with("[1,2,2]", "[\"1\"]", "BYTES")) == "inputs[0].datatype ... BYTES ... FP32");
+  CHECK(complaint(with("[1,2,3]", "[]")) == "inputs[0].shape ... [1,2,3] ... [N,2,2]");
+  CHECK(complaint(with("[2,2]", "[]")) == "inputs[0].shape ... [2,2] ... [N,2,2]");
+  CHECK(complaint(with("[0,2,2]", "[]")) == "inputs[0].shape[0] ... 0 ... 1 to 4");
+  CHECK(complaint(with("[5,2,2]", "[]")) == "inputs[0].shape[0] ... 5 ... 1 to 4");
   CHECK(complaint(with("[9223372036854775807,2,2]", "[]")) ==
-        "inputs[0].shape[0] is 9223372036854775807, expected 1 to 4");
-  CHECK(complaint(with("[1.5,2,2]", "[]")) == "inputs[0].shape must hold integers of at least 0");
-  CHECK(complaint(with("[1,-2,2]", "[]")) == "inputs[0].shape must hold integers of at least 0");
-  CHECK(complaint(with("[1,2,2]", "[1,2,3]")) ==
-        "inputs[0].data has 3 values, but its shape says 4");
-  CHECK(complaint(with("[1,2,2]", "[1,2,3,4,5]")) ==
-        "inputs[0].data has 5 values, but its shape says 4");
-  CHECK(complaint(with("[1,2,2]", "[1,2,\"3\",4]")) ==
-        "inputs[0].data[2] must be a number, not a string");
-  CHECK(complaint(with("[1,2,2]", "[1,2,1e39,4]")) == "inputs[0].data[2] is out of range for FP32");
+        "inputs[0].shape[0] ... 9223372036854775807 ... 1 to 4");
+  CHECK(complaint(with("[1.5,2,2]", "[]")) == "inputs[0].shape ... integers ... at least 0");
+  CHECK(complaint(with("[1,-2,2]", "[]")) == "inputs[0].shape ... integers ... at least 0");
+  CHECK(complaint(with("[1,2,2]", "[1,2,3]")) == "inputs[0].data ... 3 ... 4");
+  CHECK(complaint(with("[1,2,2]", "[1,2,3,4,5]")) == "inputs[0].data ... 5 ... 4");
+  CHECK(complaint(with("[1,2,2]", "[1,2,\"3\",4]")) == "inputs[0].data[2] ... number ... string");
+  CHECK(complaint(with("[1,2,2]", "[1,2,1e39,4]")) ==
+        "inputs[0].data[2] ... out of range ... FP32");
   CHECK(complaint(with("[1,2]", "[1,2.5]", "INT32"), integers) ==
-        "inputs[0].data[1] must be an integer from -2147483648 to 2147483647");
+        "inputs[0].data[1] ... integer ... -2147483648 to 2147483647");
   CHECK(complaint(with("[1,2]", "[1,3000000000]", "INT32"), integers) ==
-        "inputs[0].data[1] must be an integer from -2147483648 to 2147483647");
+        "inputs[0].data[1] ... integer ... -2147483648 to 2147483647");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("parameters":{"timeout":-1},)")) ==
-        "parameters.timeout is -1, expected 0 to 3600000000 microseconds");
+        "parameters.timeout ... -1 ... 0 to 3600000000 microseconds");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("parameters":{"timeout":"1"},)")) ==
-        "parameters.timeout must be an integer of microseconds, not a string");
+        "parameters.timeout ... integer ... microseconds ... string");
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", R"("outputs":[{"name":"q"}],)")) ==
-        "output 'q' is unknown to model 'm'");
+        "output 'q' ... unknown ... model 'm'");
   std::string deep = "1";
   for (int i = 0; i < 40; ++i) deep = "[" + deep + "]";
-  CHECK(complaint(with("[1,2,2]", deep)) == "inputs[0].data is nested too deeply");
+  CHECK(complaint(with("[1,2,2]", deep)) == "inputs[0].data ... nested too deeply");
 }
 TEST_CASE(
     "what the protocol knows and is not done is refused by its name, other parameters are not "
@@ -149,7 +145,7 @@ TEST_CASE(
     return complaint(
         with("[1,2,2]", "[1,2,3,4]", "FP32", "\"parameters\":{\"" + parameter + "\":1},"));
   };
-  CHECK(asks("triton_final_response") == "parameters.triton_final_response is not supported");
+  CHECK(asks("triton_final_response") == "parameters.triton_final_response ... not supported");
   for (const std::string p :
        {"my_own", "priority", "sequence_id", "sequence_start", "sequence_end"}) {
     CHECK(asks(p).empty());
@@ -163,7 +159,7 @@ TEST_CASE(
   }
   CHECK(complaint(
             replaced(good, "\"shape\"", R"("parameters":{"shared_memory_region":"r"},"shape")")) ==
-        "inputs[0].parameters.shared_memory_region is not supported");
+        "inputs[0].parameters.shared_memory_region ... not supported");
   CHECK(complaint(replaced(good, "{}", R"({"my_own":[]})")).empty());
 }
 TEST_CASE("each datatype has its own limits in JSON, and its own bytes") {
@@ -207,7 +203,7 @@ TEST_CASE("each datatype has its own limits in JSON, and its own bytes") {
   for (const data_type t : {data_type::f16, data_type::bf16}) {
     const std::string name{name_of(t)};
     CHECK(complaint(with("[1,2]", "[1,2]", name), model(t)) ==
-          "inputs[0].data: " + name + " has no form in JSON, expected it as binary data");
+          "inputs[0].data: " + name + " ... no form ... JSON ... binary data");
   }
 }
 
@@ -246,66 +242,60 @@ TEST_CASE("tensors that disagree are refused, and ids out of their range") {
   const auto with_json = [](const std::string& from, const std::string& to) {
     return complaint(sent{replaced(mixed.json, from, to), mixed.tail}, encoder);
   };
-  CHECK(with_json("[2,3],\"data\"", "[2,4],\"data\"") ==
-        "inputs[1].shape[1] is 4, expected 3 as before");
-  CHECK(with_json("[2,3],\"data\"", "[1,3],\"data\"") ==
-        "inputs[1].shape[0] is 1, expected 2 as before");
+  CHECK(with_json("[2,3],\"data\"", "[2,4],\"data\"") == "inputs[1].shape[1] ... 4 ... 3");
+  CHECK(with_json("[2,3],\"data\"", "[1,3],\"data\"") == "inputs[1].shape[0] ... 1 ... 2");
   CHECK(with_json("[2,3],\"data\"", "[2,3,1],\"data\"") ==
-        "inputs[1].shape is [2,3,1], expected [N,1..5]");
-  CHECK(with_json("[2,3]", "[2,6]") == "inputs[0].shape[1] is 6, expected 1 to 5");
-  CHECK(with_json("[2,3]", "[2,0]") == "inputs[0].shape[1] is 0, expected 1 to 5");
-  CHECK(with_json("\"ids\"", "\"mask\"") == "input 'mask' is given twice");
+        "inputs[1].shape ... [2,3,1] ... [N,1..5]");
+  CHECK(with_json("[2,3]", "[2,6]") == "inputs[0].shape[1] ... 6 ... 1 to 5");
+  CHECK(with_json("[2,3]", "[2,0]") == "inputs[0].shape[1] ... 0 ... 1 to 5");
+  CHECK(with_json("\"ids\"", "\"mask\"") == "input 'mask' ... given twice");
   CHECK(with_json("\"ids\"", "\"id\"") ==
-        "input 'id' is unknown to model 'm', expected one of 'ids', 'mask', 'bias'");
+        "input 'id' ... unknown ... model 'm' ... 'ids', 'mask', 'bias'");
   CHECK(with_json("[0,1,99]", "[0,1,100]") ==
-        "inputs[1].data[5] is 100, expected 0 to 99 of input 'ids'");
+        "inputs[1].data[5] ... 100 ... 0 to 99 ... input 'ids'");
   CHECK(with_json("[0,1,99]", "[-1,1,99]") ==
-        "inputs[1].data[3] is -1, expected 0 to 99 of input 'ids'");
+        "inputs[1].data[3] ... -1 ... 0 to 99 ... input 'ids'");
   CHECK(complaint(R"({"inputs":[]})", encoder) ==
-        "inputs has 0 tensors, expected 3 ('ids', 'mask', 'bias')");
-  CHECK(with_json("\"name\":\"y\"", "\"name\":\"h\"") == "output 'h' is asked for twice");
-  CHECK(with_json("true", "false") ==
-        "output 'h' is FP16, which JSON cannot say: expected its parameters to have "
-        "\"binary_data\": true");
+        "inputs ... 0 tensors ... 3 ('ids', 'mask', 'bias')");
+  CHECK(with_json("\"name\":\"y\"", "\"name\":\"h\"") == "output 'h' ... twice");
+  CHECK(with_json("true", "false") == "output 'h' ... FP16 ... JSON ... \"binary_data\": true");
 }
 TEST_CASE("binary data that does not fit is refused, and the field named") {
   const auto of = [](const std::string& json, const std::string& tail) {
     return complaint(sent{json, tail}, encoder);
   };
   CHECK(of(replaced(mixed.json, ":6", ":5"), mixed.tail) ==
-        "inputs[0].parameters.binary_data_size is 5, but its shape says 6");
+        "inputs[0].parameters.binary_data_size ... 5 ... 6");
   CHECK(of(replaced(mixed.json, ":6", ":18446744073709551615"), mixed.tail) ==
-        "inputs[0].parameters.binary_data_size is 18446744073709551615, but its shape says 6");
+        "inputs[0].parameters.binary_data_size ... 18446744073709551615 ... 6");
   CHECK(of(replaced(mixed.json, ":6", ":-6"), mixed.tail) ==
-        "inputs[0].parameters.binary_data_size must be a number of bytes, not a number");
-  CHECK(of(mixed.json, mixed.tail.substr(0, 13)) ==
-        "inputs[2]: 7 bytes of binary data are there, expected 8");
-  CHECK(of(mixed.json, mixed.tail + "ij") ==
-        "2 bytes of binary data are left over behind those of the inputs");
+        "inputs[0].parameters.binary_data_size ... number ... bytes ... number");
+  CHECK(of(mixed.json, mixed.tail.substr(0, 13)) == "inputs[2]: 7 bytes ... binary data ... 8");
+  CHECK(of(mixed.json, mixed.tail + "ij") == "2 bytes ... binary data ... inputs");
   CHECK(of(replaced(mixed.json, ":6}", ":6},\"data\":[]"), mixed.tail) ==
-        "inputs[0].data and inputs[0].parameters.binary_data_size are both given");
+        "inputs[0].data ... inputs[0].parameters.binary_data_size ... both");
   CHECK(of(replaced(mixed.json, ",\"parameters\":{\"binary_data_size\":6}", ""), mixed.tail) ==
-        "inputs[0].data is missing");
+        "inputs[0].data ... missing");
   CHECK(of(mixed.json, std::string("\1\1\0\1\2\1", 6) + "abcdefgh") ==
-        "inputs[0].data[4] is 2, expected 0 to 1 of input 'mask'");
+        "inputs[0].data[4] ... 2 ... 0 to 1 ... input 'mask'");
   const model_meta ids{
       "m", "test", {{"x", data_type::u8, {2}, runtime::value_range{1, 9}}}, {}, 1s};
   const std::string json =
       R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[1,2],"parameters":{"binary_data_size":2}}]})";
   CHECK(complaint(sent{json, "\x09\x01"}, ids).empty());
   CHECK(complaint(sent{json, "\x09\x0a"}, ids) ==
-        "inputs[0].data[1] is 10, expected 1 to 9 of input 'x'");
+        "inputs[0].data[1] ... 10 ... 1 to 9 ... input 'x'");
   infer_parser p{4};
   const auto at = [&](const std::string& length) {
     const auto r = p.parse("{}", floats, length);
-    return std::get<protocol_error>(r).message;
+    return test::gist{std::get<protocol_error>(r).message};
   };
   for (const std::string bad : {"3", "-1", "x", "2 ", "1e0", "99999999999999999999999"}) {
-    CHECK(at(bad) == "Inference-Header-Content-Length is " + bad +
-                         ", expected an integer from 1 to 2, the length of the body");
+    CHECK(at(bad) ==
+          "Inference-Header-Content-Length ... " + bad + " ... 1 to 2 ... length ... body");
   }
-  CHECK(at("0") == "Inference-Header-Content-Length is 0: raw binary requests are not supported");
-  CHECK(at("1").starts_with("the body is not valid JSON"));
+  CHECK(at("0") == "Inference-Header-Content-Length ... 0: raw binary ... not supported");
+  CHECK(at("1") == "... body ... not valid JSON");
 }
 
 runtime::row_layout layout(const model_meta& m) { return {m.outputs, m.max_size}; }
@@ -450,15 +440,15 @@ TEST_CASE("of a ranked output the largest values of each row are given, with the
         std::string::npos);
   CHECK(complaint(with("[2,2,2]", "[1,2,3,4,5,6,7,8]", "FP32",
                        R"("outputs":[{"name":"y","parameters":{"classification":1001}}],)")) ==
-        "output 'y': classification is 1001, expected 0 to 1000 with 2 rows");
+        "output 'y': classification ... 1001 ... 0 to 1000 ... 2 rows");
   infer_parser p{4};
   const auto half = p.parse(
       with("[1,2,2]", "[1,2,3,4]", "FP32",
            R"("outputs":[{"name":"y","parameters":{"classification":1,"binary_data":true}}],)"),
       {"m", "test", floats.inputs, {{"y", data_type::f16, {2}}}, 20ms});
   REQUIRE(std::holds_alternative<protocol_error>(half));
-  CHECK(std::get<protocol_error>(half).message ==
-        "output 'y' is FP16, which has no classification");
+  CHECK(test::gist(std::get<protocol_error>(half).message) ==
+        "output 'y' ... FP16 ... no classification");
 }
 
 TEST_CASE("of an open model each tensor has the shape that it has") {
@@ -524,16 +514,15 @@ TEST_CASE("of an open model each tensor has the shape that it has") {
   infer_writer far{m, asked, out};
   const auto e = write_infer_response(far);
   REQUIRE(std::holds_alternative<protocol_error>(e));
-  CHECK(std::get<protocol_error>(e).message ==
-        "output 'y' has 1000001 values in a row: classification takes up to 1000000");
-  CHECK(complaint(body("[0,2,9]", "[]"), m) == "inputs[0].shape[0] is 0, expected 1 to 2147483647");
-  CHECK(complaint(body("[1,3,1]", "[1,2,3]"), m) ==
-        "inputs[0].shape is [1,3,1], expected [any,2,any]");
-  CHECK(complaint(body("[1,2]", "[1,2]"), m) == "inputs[0].shape is [1,2], expected [any,2,any]");
+  CHECK(test::gist(std::get<protocol_error>(e).message) ==
+        "output 'y' ... 1000001 ... classification ... 1000000");
+  CHECK(complaint(body("[0,2,9]", "[]"), m) == "inputs[0].shape[0] ... 0 ... 1 to 2147483647");
+  CHECK(complaint(body("[1,3,1]", "[1,2,3]"), m) == "inputs[0].shape ... [1,3,1] ... [any,2,any]");
+  CHECK(complaint(body("[1,2]", "[1,2]"), m) == "inputs[0].shape ... [1,2] ... [any,2,any]");
   CHECK(complaint(body("[1048576,2,1048576]", "[1]"), m) ==
-        "inputs[0].shape is [1048576,2,1048576], expected at most 2^40 elements");
+        "inputs[0].shape ... [1048576,2,1048576] ... at most 2^40 elements");
   CHECK(complaint(body("[1,2,4000000000000]", "[1]"), m) ==
-        "inputs[0].shape[2] is 4000000000000, expected 1 to 2147483647");
+        "inputs[0].shape[2] ... 4000000000000 ... 1 to 2147483647");
   // With rows, which the limits bound as of any model.
   model_meta rows = m;
   rows.inputs = {{"x", data_type::u8, {-1, -1}}};
@@ -544,7 +533,7 @@ TEST_CASE("of an open model each tensor has the shape that it has") {
   CHECK(std::get<infer_request>(two).rows == 2);
   CHECK(std::get<infer_request>(two).shapes[0] == std::vector<std::int64_t>{2, 1, 3});
   CHECK(complaint(with("[3,1,1]", "[1,2,3]", "UINT8"), rows) ==
-        "inputs[0].shape[0] is 3, expected 1 to 2, the rows that model 'm' takes");
+        "inputs[0].shape[0] ... 3 ... 1 to 2 ... rows ... model 'm'");
 }
 
 TEST_CASE("an answer in pieces is the same, however small they are") {
@@ -593,19 +582,19 @@ TEST_CASE("a large answer is looked at and written in steps, and its last value 
   infer_writer bad{m, lies, r, std::as_bytes(std::span{y})};
   while (!bad.check()) continue;
   REQUIRE(bad.error());
-  CHECK(bad.error()->message == "output 'y': value 1499999 of row 2 is not finite");
+  CHECK(test::gist(bad.error()->message) == "output 'y' ... 1499999 ... row 2 ... not finite");
 }
 TEST_CASE("rows are bounded by the server's limit and by that of the model") {
   model_meta m = floats;
   m.max_rows = 3;  // Of 4 that the server allows.
   CHECK(complaint(with("[3,2,2]", "[1,2,3,4,1,2,3,4,1,2,3,4]", "FP32", ""), m).empty());
   CHECK(complaint(with("[4,2,2]", "[1]", "FP32", ""), m) ==
-        "inputs[0].shape[0] is 4, expected 1 to 3, the rows that model 'm' takes");
+        "inputs[0].shape[0] ... 4 ... 1 to 3 ... rows ... model 'm'");
   m.max_rows = 5;  // The model's limit is the only one, where it has one.
   CHECK(complaint(with("[5,2,2]", "[1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4,1,2,3,4]", "FP32", ""), m)
             .empty());
   CHECK(complaint(with("[6,2,2]", "[1]", "FP32", ""), m) ==
-        "inputs[0].shape[0] is 6, expected 1 to 5, the rows that model 'm' takes");
+        "inputs[0].shape[0] ... 6 ... 1 to 5 ... rows ... model 'm'");
 }
 TEST_CASE("of a model with sequences each request says which one, and where it is in it") {
   model_meta m = floats;
@@ -625,25 +614,23 @@ TEST_CASE("of a model with sequences each request says which one, and where it i
                         const std::string& data = "[1,2,3,4]") {
     return complaint(with(rows, data, "FP32", "\"parameters\":{" + p + "},"), m);
   };
-  const std::string ids = "expected 1 to 18446744073709551615, or a text of 1 to 256 bytes";
-  CHECK(said("") == "parameters.sequence_id is missing: model 'm' has sequences, " + ids);
-  CHECK(said("\"sequence_id\":\"\"").starts_with("parameters.sequence_id is missing"));
+  const std::string ids = "... 1 to 18446744073709551615 ... text ... 1 to 256 bytes";
+  CHECK(said("") == "parameters.sequence_id ... missing: model 'm' ... sequences, " + ids);
+  CHECK(said("\"sequence_id\":\"\"") == "parameters.sequence_id ... missing");
   CHECK(said("\"sequence_id\":\"" + std::string(257, 'a') + "\"") ==
-        "parameters.sequence_id has 257 bytes, " + ids);
+        "parameters.sequence_id ... 257 bytes, " + ids);
   for (const char* bad : {"0", "-1", "1.5", "true", "[]"}) {
     CAPTURE(bad);
     CHECK(said(std::string{"\"sequence_id\":"} + bad) ==
-          "parameters.sequence_id is no id of a sequence, " + ids);
+          "parameters.sequence_id ... no id ... sequence, " + ids);
   }
-  CHECK(said("\"sequence_id\":1,\"sequence_start\":1").find("sequence_start must be") !=
-        std::string::npos);
+  CHECK(said("\"sequence_id\":1,\"sequence_start\":1") == "parameters.sequence_start ...");
   CHECK(said("\"sequence_id\":1", "[2,2,2]", "[1,2,3,4,5,6,7,8]") ==
-        "inputs have 2 rows, expected 1: requests of a sequence come in turns");
+        "inputs ... 2 rows ... 1: ... sequence");
   m.sequences = sequence_ids{.takes_text = false, .most = 99};
-  CHECK(said("\"sequence_id\":100") ==
-        "parameters.sequence_id is no id of a sequence, expected 1 to 99");
+  CHECK(said("\"sequence_id\":100") == "parameters.sequence_id ... no id ... sequence ... 1 to 99");
   CHECK(said("\"sequence_id\":\"a\"") ==
-        "parameters.sequence_id is no id of a sequence, expected 1 to 99");
+        "parameters.sequence_id ... no id ... sequence ... 1 to 99");
   // Of others it means nothing.
   CHECK(complaint(with("[1,2,2]", "[1,2,3,4]", "FP32", "\"parameters\":{\"sequence_id\":[]},"))
             .empty());
@@ -705,41 +692,36 @@ TEST_CASE("strings that do not fit are named with their tensor") {
                        const std::string& rest = "") {
     return complaint(strings_body(shape, ",\"data\":" + data, rest), texts);
   };
-  CHECK(json("[1,2]", R"(["a",1])") == "inputs[0].data[1] must be a string, not a number");
-  CHECK(json("[1,2]", R"(["a",null])") == "inputs[0].data[1] must be a string, not null");
-  CHECK(json("[1,2]", R"(["a"])") == "inputs[0].data has 1 values, but its shape says 2");
-  CHECK(json("[1,2]", R"(["a","b",["c"]])") == "inputs[0].data has 3 values, but its shape says 2");
-  CHECK(json("[1,2]", "\"ab\"") == "inputs[0].data must be an array, not a string");
+  CHECK(json("[1,2]", R"(["a",1])") == "inputs[0].data[1] ... string ... number");
+  CHECK(json("[1,2]", R"(["a",null])") == "inputs[0].data[1] ... string ... null");
+  CHECK(json("[1,2]", R"(["a"])") == "inputs[0].data ... 1 ... 2");
+  CHECK(json("[1,2]", R"(["a","b",["c"]])") == "inputs[0].data ... 3 ... 2");
+  CHECK(json("[1,2]", "\"ab\"") == "inputs[0].data ... array ... string");
   CHECK(json("[1,2]", std::string(20, '[') + "\"a\"" + std::string(20, ']')) ==
-        "inputs[0].data is nested too deeply");
-  CHECK(json("[524288,2]", R"(["a"])") ==
-        "inputs[0].data has 1 values, but its shape says 1048576");
+        "inputs[0].data ... nested too deeply");
+  CHECK(json("[524288,2]", R"(["a"])") == "inputs[0].data ... 1 ... 1048576");
   CHECK(json("[1,2]", R"(["a","b"])",
              R"(,"outputs":[{"name":"y","parameters":{"classification":1}}])") ==
-        "output 'y' is BYTES, which has no classification");
+        "output 'y' ... BYTES ... no classification");
   const auto tail = [](const std::string& bytes) {
     return complaint(binary_strings("[1,2]", bytes), texts);
   };
   CHECK(tail(encoded({"a", "b"})) == "");
   CHECK(tail(encoded({"a", ""}) + "xy") ==
-        "inputs[0]: 2 bytes of binary data are left over behind the 2 strings of 'x'");
-  CHECK(tail(encoded({"a", "b", "c"})) ==
-        "inputs[0]: 5 bytes of binary data are left over behind the 2 strings of 'x'");
-  CHECK(tail(encoded({"a"})) ==
-        "inputs[0]: string 1 of 'x' is missing: 0 bytes of binary data are left, its shape says 2 "
-        "strings");
+        "inputs[0]: 2 bytes ... left over ... 2 strings ... 'x'");
+  CHECK(tail(encoded({"a", "b", "c"})) == "inputs[0]: 5 bytes ... left over ... 2 strings ... 'x'");
+  CHECK(tail(encoded({"a"})) == "inputs[0]: string 1 ... 'x' ... missing: 0 bytes ... 2 strings");
   CHECK(tail(encoded({"a"}) + std::string(3, '\0')) ==
-        "inputs[0]: string 1 of 'x' is missing: 3 bytes of binary data are left, its shape says 2 "
-        "strings");
+        "inputs[0]: string 1 ... 'x' ... missing: 3 bytes ... 2 strings");
   for (const std::string& length : {std::string{"\4\0\0\0", 4}, std::string(4, '\xff')}) {
     CHECK(tail(encoded({"a"}) + length + "abc") ==
-          "inputs[0]: string 1 of 'x' is longer than the 3 bytes of binary data that are left");
+          "inputs[0]: string 1 ... 'x' ... longer ... 3 bytes");
   }
-  CHECK(complaint(binary_strings("[549755813888,2]", encoded({"a"})), texts)
-            .starts_with("inputs[0].shape[0] is 549755813888, expected 1 to 2147483647"));
+  CHECK(complaint(binary_strings("[549755813888,2]", encoded({"a"})), texts) ==
+        "inputs[0].shape[0] ... 549755813888 ... 1 to 2147483647");
   sent early = binary_strings("[1,2]", encoded({"a", "b"}));
   early.tail.pop_back();
-  CHECK(complaint(early, texts) == "inputs[0]: 9 bytes of binary data are there, expected 10");
+  CHECK(complaint(early, texts) == "inputs[0]: 9 bytes ... binary data ... 10");
 }
 
 TEST_CASE("strings are written as JSON, in pieces, and as binary data") {
@@ -801,9 +783,8 @@ TEST_CASE("a string that is not UTF-8 is refused as JSON, and sent as binary dat
       const auto r = write_infer_response(w);
       REQUIRE(std::holds_alternative<protocol_error>(r));
       CHECK(std::get<protocol_error>(r).status == 400);
-      CHECK(std::get<protocol_error>(r).message ==
-            "output 'y': string 2 is not UTF-8, which JSON cannot say: expected its parameters to "
-            "have \"binary_data\": true");
+      CHECK(test::gist(std::get<protocol_error>(r).message) ==
+            "output 'y': string 2 ... not UTF-8 ... JSON ... \"binary_data\": true");
     }
     asked.outputs = {{0, true}};
     infer_writer w{texts, asked, out};

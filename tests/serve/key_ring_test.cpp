@@ -8,19 +8,15 @@
 #include <string>
 #include <vector>
 
+#include <support/complaint.hpp>
 #include <support/scratch_file.hpp>
 
 namespace cohort::serve::key_ring_test {
 namespace {
 
 /// What is wrong with a file.
-std::string complaint(const std::string& path) {
-  try {
-    const key_ring ring{{}, "--keys", path};
-    return "";
-  } catch (const config_error& e) {
-    return e.what();
-  }
+test::gist complaint(const std::string& path) {
+  return test::gist_of<config_error>([&] { (void)key_ring{{}, "--keys", path}; });
 }
 
 TEST_CASE("a ring without keys admits nobody, and says that it has none") {
@@ -82,15 +78,15 @@ TEST_CASE("a file that is read again replaces its keys; a bad one changes none")
 TEST_CASE("two rings that are kept apart share no key, now or later") {
   const test::scratch_file first{"keys", "a\nb\n"};
   const test::scratch_file second{"tokens", "c\nb\n"};
-  const std::string shared = "--tokens: " + second.path + " has a key that is one of ";
+  const std::string shared = "--tokens: " + second.path + " ... key ... ";
   key_ring keys{{"given"}, "--keys", first.path};
   {
     key_ring tokens{{}, "--tokens", second.path};
-    CHECK_THROWS_WITH_AS(key_ring::keep_apart(keys, tokens),
-                         (shared + "--keys, too; expected others").c_str(), config_error);
+    CHECK(test::gist_of<config_error>([&] { key_ring::keep_apart(keys, tokens); }) ==
+          shared + "--keys");
     key_ring only_given{{"b"}, "--keys", ""};
-    CHECK_THROWS_WITH_AS(key_ring::keep_apart(only_given, tokens),
-                         (shared + "--api-key, too; expected others").c_str(), config_error);
+    CHECK(test::gist_of<config_error>([&] { key_ring::keep_apart(only_given, tokens); }) ==
+          shared + "--api-key");
   }
   second.write("c\n");
   key_ring tokens{{}, "--tokens", second.path};
@@ -117,24 +113,22 @@ TEST_CASE("two rings that are kept apart share no key, now or later") {
 TEST_CASE("what is wrong with a file is said with its line, and without its keys") {
   const test::scratch_file file{"keys", "good\nse cret\n"};
   CHECK(complaint(file.path) ==
-        "--keys: " + file.path +
-            ":2: got other characters, expected a key of 1 to 512 visible ASCII characters");
+        "--keys: " + file.path + ":2: ... characters ... 1 to 512 visible ASCII");
   file.write(std::string(512, 'k') + "\n");
-  CHECK(complaint(file.path).empty());
+  CHECK(complaint(file.path) == "no error");
   file.write(std::string(513, 'k') + "\n");
   CHECK(complaint(file.path) ==
-        "--keys: " + file.path +
-            ":1: got 513 characters, expected a key of 1 to 512 visible ASCII characters");
+        "--keys: " + file.path + ":1: ... 513 characters ... 1 to 512 visible ASCII");
   file.write("\n#\n");
-  CHECK(complaint(file.path) == "--keys: " + file.path + " has no key, expected one a line");
+  CHECK(complaint(file.path) == "--keys: " + file.path + " ... no key ... line");
   std::string many;
   for (std::size_t i = 0; i < key_ring::max_keys; ++i) many += "key" + std::to_string(i) + "\n";
   file.write(many);
-  CHECK(complaint(file.path).empty());
+  CHECK(complaint(file.path) == "no error");
   file.write(many + "more\n");
-  CHECK(complaint(file.path) == "--keys: got 1001 keys, expected at most 1000");
-  CHECK(complaint("/dev/null") == "--keys: /dev/null is refused: it is not a regular file");
-  CHECK(complaint("/nowhere") == "--keys: /nowhere cannot be read: No such file or directory");
+  CHECK(complaint(file.path) == "--keys: ... 1001 keys ... at most 1000");
+  CHECK(complaint("/dev/null") == "--keys: /dev/null ... not a regular file");
+  CHECK(complaint("/nowhere") == "--keys: /nowhere ... No such file or directory");
 }
 
 TEST_CASE("a key of the command line that no client could show is refused") {

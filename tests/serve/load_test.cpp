@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <support/complaint.hpp>
 #include <thread>
 #include <vector>
 
@@ -164,11 +165,8 @@ TEST_CASE("a model that is not served is the caller's error, a server that canno
                        config_error);
   fake_server text{
       [](const std::string&) { return "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}"; }};
-  CHECK_THROWS_WITH_AS(
-      (void)run_load(options_for(text)),
-      doctest::Contains(
-          "/v2 answers 404: not a server of the Open Inference Protocol (llm_server is not)"),
-      config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)run_load(options_for(text)); }) ==
+        "... /v2 ... 404: ... Open Inference Protocol");
   fake_server busy{[](const std::string&) {
     return "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
   }};
@@ -247,7 +245,8 @@ TEST_CASE("load options outside of their ranges are refused") {
   load_options o;
   o.rate = 1;
   o.max_connections = 0;
-  CHECK_THROWS_WITH_AS((void)run_load(o), "load: max_connections must be at least 1", config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)run_load(o); }) ==
+        "load: max_connections ... at least 1");
 }
 }  // namespace
 }  // namespace cohort::serve::load_test

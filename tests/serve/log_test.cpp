@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::serve::log_test {
@@ -88,8 +89,8 @@ TEST_CASE("of one kind so many lines pass in a window, and its end tells how man
                                    "warning server: model 'b': 5", "error server: model 'a': 6"});
   CHECK(q.next_report() == time_point{1100ms});
   CHECK(written(q, 1099ms).empty());
-  CHECK(written(q, 1100ms) ==
-        lines{"warning server: model 'a': 3 more lines left out: at most 2 of a kind in 1 s"});
+  CHECK(test::gist{written(q, 1100ms)} ==
+        "warning server: model 'a': 3 ... left out ... at most 2 ... 1 s");
   CHECK(q.next_report() == never);
   warn(q, "model 'a': 7", 1100ms);  // A new window.
   CHECK(written(q, 1100ms) == lines{"warning server: model 'a': 7"});
@@ -103,10 +104,9 @@ TEST_CASE("what windows left out is told before a line that comes after them, an
   warn(q, "a: y", 1s);
   warn(q, "a: y", 1s);
   q.end_windows(at(1500ms));
-  CHECK(written(q, 1500ms) ==
-        lines{"warning server: a: 2 more lines left out: at most 1 of a kind in 1 s",
-              "warning server: a: y",
-              "warning server: a: 1 more lines left out: at most 1 of a kind in 1 s"});
+  CHECK(test::gist{written(q, 1500ms)} ==
+        "warning server: a: 2 ... left out ... at most 1 ... 1 s\nwarning server: a: y\n"
+        "warning server: a: 1 ... left out ... at most 1 ... 1 s");
 }
 
 TEST_CASE("kinds beyond those that are told apart share the rate of one") {
@@ -116,8 +116,7 @@ TEST_CASE("kinds beyond those that are told apart share the rate of one") {
   CHECK(written(q, 0s) == lines{"warning server: kind 0: x", "warning server: kind 1: x",
                                 "warning server: kind 2: x", "warning server: kind 3: x"});
   CHECK(q.dropped().repeated == 2);
-  CHECK(written(q, 1s) ==
-        lines{"warning server: 2 more lines left out: at most 2 of a kind in 1 s"});
+  CHECK(test::gist{written(q, 1s)} == "warning server: 2 ... left out ... at most 2 ... 1 s");
 }
 
 TEST_CASE("lines to a stream that is full wait, and lines to the other one pass them") {
@@ -132,20 +131,17 @@ TEST_CASE("lines to a stream that is full wait, and lines to the other one pass 
   q.written(*passes, true);
   CHECK_FALSE(q.next(at(0s), {.err = false}));
   CHECK_FALSE(q.is_empty());
-  CHECK(written(q, 0s) ==
-        lines{"warning server: 0: x", "warning server: 1: x",
-              "warning server: log: 1 line dropped before this one: the log could not be written "
-              "in time"});
+  CHECK(test::gist{written(q, 0s)} ==
+        "warning server: 0: x\nwarning server: 1: x\nwarning server: log: 1 line dropped ...");
 }
 
 TEST_CASE("a full queue drops, counts, and says so where the gap is") {
   log_queue q{{.lines = 3}};
   for (int i = 0; i < 5; ++i) warn(q, std::to_string(i) + ": x", 0s);
   CHECK(q.dropped().no_room == 2);
-  CHECK(written(q, 0s) ==
-        lines{"warning server: 0: x", "warning server: 1: x", "warning server: 2: x",
-              "warning server: log: 2 lines dropped before this one: the log could not be written "
-              "in time"});
+  CHECK(test::gist{written(q, 0s)} ==
+        "warning server: 0: x\nwarning server: 1: x\nwarning server: 2: x\n"
+        "warning server: log: 2 lines dropped ...");
   for (int i = 0; i < 4; ++i) warn(q, std::to_string(i) + ": y", 2s);
   const auto first = q.next(at(2s));
   REQUIRE(first);
@@ -156,11 +152,8 @@ TEST_CASE("a full queue drops, counts, and says so where the gap is") {
   REQUIRE(second);
   q.written(*second, true);
   warn(q, "6: y", 2s);
-  CHECK(written(q, 2s) ==
-        lines{"warning server: 2: y",
-              "warning server: log: 2 lines dropped before this one: the log could not be written "
-              "in time",
-              "warning server: 6: y"});
+  CHECK(test::gist{written(q, 2s)} ==
+        "warning server: 2: y\nwarning server: log: 2 lines dropped ...\nwarning server: 6: y");
   CHECK(q.dropped().no_room == 4);
 }
 
@@ -183,10 +176,8 @@ TEST_CASE("lines that cannot be written are counted, and told of when one can be
   CHECK(fail_all() == 2);
   CHECK(q.dropped().unwritable == 3);
   warn(q, "3: x", 0s);
-  CHECK(written(q, 0s) ==
-        lines{"warning server: log: 3 lines dropped before this one: the log could not be written "
-              "in time",
-              "warning server: 3: x"});
+  CHECK(test::gist{written(q, 0s)} ==
+        "warning server: log: 3 lines dropped ...\nwarning server: 3: x");
   CHECK(q.dropped().unwritable == 3);
 }
 
@@ -197,10 +188,8 @@ TEST_CASE("the last line that fails is told of after the next that does not") {
   const auto first = q.next(at(0s));
   REQUIRE(first);
   q.written(*first, false);
-  CHECK(written(q, 0s) ==
-        lines{"warning server: 1: x",
-              "warning server: log: 1 line dropped before this one: the log could not be written "
-              "in time"});
+  CHECK(test::gist{written(q, 0s)} ==
+        "warning server: 1: x\nwarning server: log: 1 line dropped ...");
   CHECK(q.is_empty());
 }
 

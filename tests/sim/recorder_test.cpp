@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <limits>
+#include <support/complaint.hpp>
 #include <utility>
 
 namespace cohort::sim::recorder_test {
@@ -153,9 +154,8 @@ TEST_CASE("a run is over when no measured request is open, and one that cannot e
   CHECK_FALSE(h.r.is_over(time_point{1999ms}, pool));
   // SLO 12 ms: 100 SLOs and 10 s after the last sign of a measured request.
   CHECK_FALSE(h.r.is_over(time_point{13'200ms}, pool));
-  CHECK_THROWS_WITH_AS(
-      (void)h.r.is_over(time_point{13'200ms} + 1ns, pool),
-      "simulation: the request of model \"a\" that arrived at 1500000 us never ends", lost_request);
+  CHECK(test::gist_of<lost_request>([&] { (void)h.r.is_over(time_point{13'200ms} + 1ns, pool); }) ==
+        "simulation ... \"a\" ... 1500000 us never ends");
   CHECK_THROWS_AS((void)h.r.is_over(never, pool), lost_request);
   h.launch({&r}, 0, 1600ms, 1600ms, 60s);
   CHECK_FALSE(h.r.is_over(time_point{71'200ms}, pool));

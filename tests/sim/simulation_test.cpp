@@ -13,6 +13,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <support/complaint.hpp>
 #include <tuple>
 #include <vector>
 
@@ -210,9 +211,9 @@ struct forgetful : deferred::scheduler {
 
 TEST_CASE("a run whose scheduler loses a request ends with an error that names the request") {
   // The trace ends: nothing is left to happen.
-  CHECK_THROWS_WITH_AS(run(two_on_one({{0, 0}, {1, 1}}), forgetful{}),
-                       "simulation: the request of model \"b\" that arrived at 1000 us never ends",
-                       lost_request);
+  CHECK(test::gist_of<lost_request>([&] {
+          (void)run(two_on_one({{0, 0}, {1, 1}}), forgetful{});
+        }) == "simulation ... \"b\" ... 1000 us never ends");
   workload w = two_on_one({});
   w.arrivals = arrival_process::poisson;  // Others arrive for ever.
   CHECK_THROWS_AS(run(w, forgetful{}, 200), lost_request);

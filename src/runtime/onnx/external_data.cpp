@@ -71,7 +71,7 @@ constexpr std::array edges{
 };
 
 [[noreturn]] void refuse(std::string_view why) {
-  throw config_error{fmt::format("is cut off or no ONNX model: {}", why)};
+  throw config_error{fmt::format("is cut off, or is not an ONNX model: {}", why)};
 }
 
 /// A model's bytes, in memory, or in a file of which a part is in memory.

@@ -898,7 +898,8 @@ std::vector<shaped_tensor> session::run_shaped(std::span<const shaped_tensor> in
                                                const std::atomic<bool>* given_up) const {
   const model_interface& m = interface();
   if (!is_open()) {
-    throw config_error{fmt::format("model '{}': it has rows: expected one that is open", m.name)};
+    throw config_error{fmt::format(
+        "model '{}': its inputs are rows: expected a model whose shapes are open", m.name)};
   }
   if (inputs.size() != m.inputs.size()) {
     throw config_error{fmt::format("model '{}': the number of inputs is {}: expected {}", m.name,
@@ -918,7 +919,8 @@ void session::run_rows(std::span<const std::byte* const> inputs,
         fmt::format("model '{}': {} is {}: expected {}{}", m.name, what, is, range, most)};
   };
   if (is_open()) {
-    throw config_error{fmt::format("model '{}': it is open: expected one that has rows", m.name)};
+    throw config_error{fmt::format(
+        "model '{}': its shapes are open: expected a model whose inputs are rows", m.name)};
   }
   if (inputs.size() != m.inputs.size())
     refuse("the number of inputs", inputs.size(), "", m.inputs.size());

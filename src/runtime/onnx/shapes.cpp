@@ -49,14 +49,15 @@ std::optional<std::string> why_no_batch(const std::vector<declared_tensor>& inpu
     if (!is_dynamic(t, 0)) return place("input", t, 0) + " is not dynamic";
     const std::string& own = t.shape[0].name;
     if (!own.empty() && !name.empty() && own != name) {
-      return fmt::format("{} is called '{}', that of others '{}'", place("input", t, 0), own, name);
+      return fmt::format("{} is called '{}', that of other inputs '{}'", place("input", t, 0), own,
+                         name);
     }
     if (name.empty()) name = own;
   }
   for (const declared_tensor& t : inputs) {
     for (std::size_t i = 1; i < t.shape.size(); ++i) {
       if (!name.empty() && is_dynamic(t, i) && t.shape[i].name == name) {
-        return fmt::format("{} is '{}' as dimension 0 is", place("input", t, i), name);
+        return fmt::format("{} is called '{}', as is dimension 0", place("input", t, i), name);
       }
     }
   }
@@ -178,7 +179,7 @@ std::optional<std::string> complete(std::vector<tensor_info>& to,
     const bool has_rank = !t.shape.empty();
     if (rank != seen.large.found[k].size() || (has_rank && rank != t.shape.size())) {
       throw no_rows_error{
-          fmt::format("output '{}' has not always the same number of dimensions", t.name)};
+          fmt::format("output '{}' does not always have the same number of dimensions", t.name)};
     }
     to[k].shape.clear();
     for (std::size_t i = first; i < rank; ++i) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::deferred::tuner_test {
@@ -316,8 +317,8 @@ TEST_CASE("pauses keep to a part of a core, a larger one soon after something ha
 }
 
 TEST_CASE("impossible options are refused by name") {
-  CHECK_THROWS_WITH_AS((tuner{{.fairness = -1}}), "tuning: fairness must be at least 0",
-                       config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)(tuner{{.fairness = -1}}); }) ==
+        "tuning: fairness ... at least 0");
   CHECK_THROWS_AS((tuner{{.initial = {.quantile = 1}}}), config_error);
   CHECK_THROWS_AS((tuner{{.window = 0s}}), config_error);
   CHECK_THROWS_AS((tuner{{.least_requests = 0}}), config_error);

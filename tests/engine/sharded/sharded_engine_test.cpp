@@ -15,6 +15,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <support/complaint.hpp>
 #include <thread>
 #include <vector>
 
@@ -87,12 +88,12 @@ TEST_CASE("options outside their ranges are refused by name") {
   const auto make = [&](const sharded_engine_options& o) {
     eager_engine<told_backend>{b, context{{&all}}, o};
   };
-  CHECK_THROWS_WITH_AS(make({.threads = {.shards = 0}}),
-                       "sharded_options: shards must be at least 1", config_error);
-  CHECK_THROWS_WITH_AS(make({.response = -1ns}), "sharded_engine: response must be at least 0",
-                       config_error);
-  CHECK_THROWS_WITH_AS(make({.health = {.hands_back = true}}),
-                       "sharded_engine: hands_back must be off", config_error);
+  CHECK(test::gist_of<config_error>([&] { (void)make({.threads = {.shards = 0}}); }) ==
+        "sharded_options: shards ... at least 1");
+  CHECK(test::gist_of<config_error>([&] { (void)make({.response = -1ns}); }) ==
+        "sharded_engine: response ... at least 0");
+  CHECK(test::gist_of<config_error>([&] { (void)make({.health = {.hands_back = true}}); }) ==
+        "sharded_engine: hands_back ... off");
   CHECK_THROWS_AS(make({.refusals = {.tolerance = 0}}), config_error);
 }
 TEST_CASE("what failed runs again if its model bears it, and a batch that fails ends the others") {

@@ -11,6 +11,7 @@
 #include <packing/random_demand.hpp>
 
 #include <chrono>
+#include <support/complaint.hpp>
 
 namespace cohort::packing::periodic_planner_test {
 namespace {
@@ -184,10 +185,10 @@ TEST_CASE("models that cannot be served at any rate are left out, and nothing el
   CHECK(r.missing().part == 1);
   REQUIRE(r.missing().left_out.size() == 2);
   CHECK(r.missing().left_out[0].model == 0);
-  CHECK(r.missing().left_out[0].reason ==
-        "tight: twice the latency of a batch of 1 on 100 % is 4 ms, above its SLO of 3.9 ms");
+  CHECK(cohort::test::gist(r.missing().left_out[0].reason) == "tight: ... 4 ms ... SLO ... 3.9 ms");
   CHECK(r.missing().left_out[1].model == 3);
-  CHECK(r.missing().left_out[1].reason == "large: needs 1001 MB of memory, and a device has 1000");
+  CHECK(cohort::test::gist(r.missing().left_out[1].reason) ==
+        "large: ... 1001 MB ... device ... 1000");
   // As long as nothing else changes they do not ask for another plan.
   const std::uint64_t as_before[] = {1, 80, 40, 1};
   CHECK_FALSE(r.end_period(as_before, 122, 2));
@@ -212,8 +213,8 @@ TEST_CASE("of models that do not fit together those with the largest rates are s
   CHECK(verify(g, {.gpus = 1, .memory_mb = 1000, .rates_rps = {0, 100, 10}}, p).empty());
   REQUIRE(r.missing().left_out.size() == 1);
   CHECK(r.missing().left_out[0].model == 0);
-  CHECK(r.missing().left_out[0].reason ==
-        "the models need 1200 MB of memory, and all devices have 1000");
+  CHECK(cohort::test::gist(r.missing().left_out[0].reason) ==
+        "... models ... 1200 MB ... devices ... 1000");
 }
 TEST_CASE("on fewer devices what fits is planned at once, and the rest when they are back") {
   // A device carries 889 a second of one model within an SLO of 40 ms: one each.
@@ -252,7 +253,7 @@ TEST_CASE("without any device nothing is planned, and periods are counted all th
   static_cast<void>(r.plan_for({80, 40}));
   CHECK(r.plan_on(0).empty());
   CHECK(r.missing().part == 0);
-  CHECK(r.missing().reason == "no device is in service");
+  CHECK(cohort::test::gist(r.missing().reason) == "no device ... service");
   CHECK(r.planned_rps() == std::vector<double>{0, 0});
   const std::uint64_t risen[] = {160, 40};
   CHECK_FALSE(r.end_period(risen, 200, 200));

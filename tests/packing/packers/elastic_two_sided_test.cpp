@@ -7,6 +7,7 @@
 #include <cohort/packing/packers/elastic_partition.hpp>
 
 #include <packing/random_demand.hpp>
+#include <support/complaint.hpp>
 
 namespace cohort::packing::elastic_two_sided_test {
 namespace {
@@ -25,7 +26,7 @@ TEST_CASE("what is placed first is not broken by what comes second") {
   p.rates_rps = {440, 341};
   r = pack(g, p);
   CHECK(r.status == packing_status::unknown);
-  CHECK(r.reason.ends_with("requests a second find no gpu-let whose neighbours bear it"));
+  CHECK(cohort::test::gist(r.reason) == "... no gpu-let ... neighbours");
   // Without interference both fit.
   CHECK(elastic_two_sided{harmless}(g, p).schedulable());
 }

@@ -9,6 +9,7 @@
 
 #include <packing/random_demand.hpp>
 
+#include <support/complaint.hpp>
 #include <support/is_sanitized.hpp>
 
 namespace cohort::packing::exact_partition_test {
@@ -25,7 +26,7 @@ TEST_CASE("a demand is called infeasible only if it is") {
   p.rates_rps = {1777.8};
   r = exact_partition{}(g, p);
   CHECK(r.status == packing_status::infeasible);
-  CHECK(r.reason == "no plan serves the demand: its work is more than the devices can do");
+  CHECK(cohort::test::gist(r.reason) == "no plan ... demand");
   CHECK(*r.bound < 1);
   CHECK(*r.bound > 0.9999);
 }

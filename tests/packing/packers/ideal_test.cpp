@@ -5,6 +5,7 @@
 #include <cohort/packing/model/verify.hpp>
 
 #include <packing/random_demand.hpp>
+#include <support/complaint.hpp>
 
 namespace cohort::packing::ideal_test {
 namespace {
@@ -23,12 +24,12 @@ TEST_CASE("every way to cut the devices is tried") {
   CHECK(used_pct(r.plan) == 100);
   basic_ideal<> cut;
   cut.max_combinations = 1;  // The first is the whole device.
-  CHECK(cut(g, p).reason == "too many ways to cut the devices to try them all");
+  CHECK(cohort::test::gist(cut(g, p).reason) == "... too many ways ...");
   cut.max_combinations = 100;
   cut.stop = [] { return true; };
   CHECK_FALSE(cut(g, p).schedulable());
   const packing_problem much{.gpus = 1, .rates_rps = {200, 1100}};
-  CHECK(ideal{}(g, much).reason == "best fit serves the demand on no way to cut the devices");
+  CHECK(cohort::test::gist(ideal{}(g, much).reason) == "no way ... best fit ...");
 }
 TEST_CASE("plans for random demands pass the verifier") {
   int feasible = 0;

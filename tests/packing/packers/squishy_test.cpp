@@ -5,6 +5,7 @@
 #include <cohort/packing/model/verify.hpp>
 
 #include <packing/random_demand.hpp>
+#include <support/complaint.hpp>
 
 namespace cohort::packing::squishy_test {
 namespace {
@@ -40,7 +41,7 @@ TEST_CASE("residues that cannot share open devices of their own, while there are
   p.gpus = 2;
   r = squishy(g, p);
   CHECK(r.status == packing_status::unknown);
-  CHECK(r.reason == "more than 2 partitions are needed");
+  CHECK(cohort::test::gist(r.reason) == "... 2 partitions ... needed");
   CHECK(r.plan.empty());
 }
 TEST_CASE("squishy_even packs halves") {
@@ -58,12 +59,11 @@ TEST_CASE("what cannot be is refused with the model and the reason") {
   packing_problem p{.gpus = 1, .rates_rps = {1, 0}};
   packing_result r = squishy(g, p);
   CHECK(r.status == packing_status::infeasible);
-  CHECK(r.reason ==
-        "a: twice the latency of a batch of 1 on 100 % is 4 ms, above its SLO of 3.9 ms");
+  CHECK(cohort::test::gist(r.reason) == "a: ... 4 ms ... SLO ... 3.9 ms");
   p = {.gpus = 1, .memory_mb = 800, .rates_rps = {0, 1}};
   r = squishy(g, p);
   CHECK(r.status == packing_status::infeasible);
-  CHECK(r.reason == "b: needs 900 MB of memory, and a device has 800");
+  CHECK(cohort::test::gist(r.reason) == "b: ... 900 MB ... device ... 800");
   p.rates_rps = {0, 0};
   CHECK(squishy(g, p).schedulable());
 }

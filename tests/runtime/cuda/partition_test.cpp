@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <support/complaint.hpp>
 #include <support/random_source.hpp>
 
 namespace cohort::runtime::cuda::partition_test {
@@ -79,7 +80,8 @@ TEST_CASE("contexts are kept by their steps, and beyond the most the oldest goes
   CHECK(sum == 6);
 }
 TEST_CASE("without any step there is nothing to allocate") {
-  CHECK_THROWS_WITH_AS(step_allocator{0}, "step_allocator: steps must be at least 1", config_error);
+  CHECK(test::gist_of<config_error>([] { (void)step_allocator{0}; }) ==
+        "step_allocator: steps ... at least 1");
 }
 TEST_CASE("for any shares that sum to at most the device, none overlap") {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {

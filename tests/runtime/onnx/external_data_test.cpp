@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::runtime::onnx::detail::external_data_test {
@@ -33,13 +34,8 @@ std::string tensor(const std::string& location) {
 std::vector<std::string> found(const std::string& model) {
   return external_locations(std::as_bytes(std::span{model}));
 }
-std::string refusal(const std::string& model) {
-  try {
-    static_cast<void>(found(model));
-  } catch (const config_error& e) {
-    return e.what();
-  }
-  return "read";
+test::gist refusal(const std::string& model) {
+  return test::gist_of<config_error>([&] { (void)found(model); });
 }
 
 using names = std::vector<std::string>;
@@ -105,14 +101,14 @@ TEST_CASE("a file that is written to once it was opened has changed") {
 TEST_CASE("bytes that end early or are no message are refused") {
   const std::string whole = field(7, field(5, tensor("weights")));
   for (std::size_t n = 1; n < whole.size(); ++n) {
-    CHECK(refusal(whole.substr(0, n)).starts_with("is cut off or no ONNX model: "));
+    CHECK(refusal(whole.substr(0, n)) == "... cut off ... ONNX model: ...");
   }
-  CHECK(refusal("") == "is cut off or no ONNX model: it is empty");
-  CHECK(refusal(std::string("\x02\x00", 2)) == "is cut off or no ONNX model: it has a field 0");
-  CHECK(refusal("\x0b") == "is cut off or no ONNX model: it has a field of type 3");
+  CHECK(refusal("") == "... cut off ... ONNX model: ... empty");
+  CHECK(refusal(std::string("\x02\x00", 2)) == "... cut off ... ONNX model: ... field 0");
+  CHECK(refusal("\x0b") == "... cut off ... ONNX model: ... field ... type 3");
   CHECK(refusal(std::string(10, '\x88') + "\x01") ==
-        "is cut off or no ONNX model: a number of it has more than 64 bits");
-  CHECK(refusal("....ORTM") == "is in ONNX Runtime's own format: expected an ONNX model");
+        "... cut off ... ONNX model: ... number ... 64 bits");
+  CHECK(refusal("....ORTM") == "... ONNX Runtime's own format ...");
 }
 
 TEST_CASE("graphs within graphs are followed a hundred messages deep and no deeper") {
@@ -121,8 +117,7 @@ TEST_CASE("graphs within graphs are followed a hundred messages deep and no deep
   for (int i = 0; i < 32; ++i) graph = field(1, field(5, field(6, graph)));
   CHECK(found(field(7, graph)) == names{"deep"});
   graph = field(1, field(5, field(6, graph)));
-  CHECK(refusal(field(7, graph)) ==
-        "is cut off or no ONNX model: its messages lie more than 100 deep in each other");
+  CHECK(refusal(field(7, graph)) == "... cut off ... ONNX model: ... 100 deep");
 }
 
 TEST_CASE("a location must be below the model's folder") {
@@ -133,9 +128,8 @@ TEST_CASE("a location must be below the model's folder") {
         std::string{"a/../../w"}, std::string{"a/.."}, std::string("a\0b", 3)}) {
     CHECK_THROWS_AS(check_location(bad), config_error);
   }
-  CHECK_THROWS_WITH(
-      check_location("../w\nbin"),
-      "external data '../w bin' is refused: expected a file below the model's folder");
+  CHECK(test::gist_of<config_error>([] { check_location("../w\nbin"); }) ==
+        "external data '../w bin' ... refused ... below ... folder");
 }
 
 }  // namespace

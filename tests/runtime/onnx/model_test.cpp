@@ -376,7 +376,7 @@ TEST_CASE("a run that fails fails its stream with the runtime's words, and the n
   std::vector<std::byte> out(4 * 32);
   const std::string text = run(e, stream, m, {in.data(), out.data(), 32, 128, 0, 1});
   CHECK(text.starts_with("failed: model 'encoder': "));
-  CHECK(text.find("idx=99 must be within the inclusive range [-64,63]") != std::string::npos);
+  CHECK(test::gist(text).has_line("... idx=99 ... inclusive range [-64,63]"));
   CHECK(text.find('\n') == std::string::npos);
   in = bytes_of(std::vector<std::int64_t>{1, 2, 3, 4});
   CHECK(run(e, stream, m, {in.data(), out.data(), 32, 128, 0, 1}) == "");

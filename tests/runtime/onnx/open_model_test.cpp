@@ -67,15 +67,15 @@ TEST_CASE("a model with several open dimensions is open where it may be, and an 
   const std::byte* in = &some;
   std::byte* out = &some;
   CHECK(test::gist_of<config_error>([&] { s->run({&in, 1}, {&out, 1}, 1); }) ==
-        "model 'pooled': it is open: expected one that has rows");
+        "model 'pooled': ... open: ... rows");
   // What has rows has them as before.
   const auto rows = load_open(test::mlp());
   CHECK_FALSE(rows->is_open());
   CHECK(rows->has_batch());
   CHECK(test::gist_of<config_error>([&] { static_cast<void>(run(*rows, {})); }) ==
-        "model 'mlp': it has rows: expected one that is open");
+        "model 'mlp': ... rows: ... open");
   CHECK(test::gist_of<config_error>([&] { static_cast<void>(run(*s, {})); }) ==
-        "model 'pooled': the number of inputs is 0: expected 1");
+        "model 'pooled': ... inputs ... 0: ... 1");
 }
 
 TEST_CASE("each run has its own shapes, and outputs as long as they are") {
@@ -120,13 +120,13 @@ TEST_CASE("rows may be any dimension, and tensors single numbers") {
   };
   CHECK(refused({1, 4}, {2, 1, 3}, {}) == "no error");
   CHECK(refused({1, 0}, {2, 1, 3}, {}) ==
-        "model 'recurrent': input 'audio', dimension 1 is 0: expected at least 1");
+        "model 'recurrent': input 'audio', dimension 1 ... 0: ... at least 1");
   CHECK(refused({2, 4}, {2, 1, 3}, {}) ==
-        "model 'recurrent': input 'state', dimension 1 is 1: expected 2");
+        "model 'recurrent': input 'state', dimension 1 ... 1: ... 2");
   CHECK(refused({1, 4}, {2, 1, 4}, {}) ==
-        "model 'recurrent': input 'state', dimension 2 is 4: expected 3");
+        "model 'recurrent': input 'state', dimension 2 ... 4: ... 3");
   CHECK(refused({1, 4}, {2, 1, 3}, {1}) ==
-        "model 'recurrent': input 'rate' has 1 dimensions: expected 0");
+        "model 'recurrent': input 'rate' ... 1 dimensions: ... 0");
 }
 
 TEST_CASE("stated shapes close a model, and then it has rows") {
@@ -207,7 +207,7 @@ TEST_CASE("a row is a request's number, and a slice of one request is one run") 
   CHECK(d.run({12345}, {.is_sample = true}) == "");
   runs->leave(second);
   CHECK(runs->find(second) == nullptr);
-  CHECK(d.run({second}) == "failed: the request is not there any more");
+  CHECK(test::gist(d.run({second})) == "failed: ... request ... not there");
   runs->leave(second);
 }
 
@@ -229,8 +229,8 @@ TEST_CASE("a request that cannot be computed is to blame for that itself, and sa
   CHECK(d.run({b}).starts_with("failed: model 'pooled': "));  // Nobody asks whose fault it is.
   const std::atomic<bool> given_up{true};
   unfit = {0, 0};
-  CHECK(d.run({b}, {.unfit = unfit.data(), .given_up = &given_up}) ==
-        "failed: the run was given up");
+  CHECK(test::gist(d.run({b}, {.unfit = unfit.data(), .given_up = &given_up})) ==
+        "failed: ... given up");
   CHECK(unfit[0] == slot_state::fit);
 }
 
@@ -376,11 +376,10 @@ TEST_CASE("where no zeros can be computed the first request that can is the samp
 }
 
 TEST_CASE("a model with strings is open, and they go in and out as they are") {
-  CHECK(test::gist_of<config_error>([] {
-          static_cast<void>(load(test::strings()));
-        }).starts_with("model 'strings': input 'text' is of BYTES (strings)"));
+  CHECK(test::gist_of<config_error>([] { static_cast<void>(load(test::strings())); }) ==
+        "model 'strings': input 'text' ... BYTES (strings)");
   const auto s = load_open(test::strings());
-  CHECK(s->why_open() == "input 'text' is of BYTES (strings)");
+  CHECK(test::gist(s->why_open()) == "input 'text' ... BYTES (strings)");
   CHECK(s->interface().inputs[0].type == data_type::bytes);
   CHECK(s->interface().inputs[0].shape == shape{-1, -1});
   CHECK(s->sample_shapes() == std::vector<shape>{{1, 64}, {}});
@@ -403,7 +402,7 @@ TEST_CASE("strings that are more or fewer than their shape, or not whole, are re
     return test::gist_of<device_error>(
         [&] { static_cast<void>(run(*s, {std::move(text), strings({}, {""})})); });
   };
-  const std::string why = "model 'strings': input 'text': its strings do not fit their shape, ";
+  const std::string why = "model 'strings': input 'text': ... strings ... shape ... ";
   CHECK(refused(strings({1, 2}, {"a", "b"})) == "no error");
   CHECK(refused(strings({1, 2}, {"a"})) == why + "[1,2]");
   CHECK(refused(strings({1, 1}, {"a", "b"})) == why + "[1,1]");
@@ -446,16 +445,15 @@ TEST_CASE("of a model with strings that nobody asks for the others have rows") {
   b.node("Neg", {x}, {}, "y");
   b.output("text", data_type::bytes, {{}, {.value = 2}});
   b.output("y", data_type::i64, {{}, {.value = 2}});
-  CHECK(load_open(b.done())->why_open() == "output 'text' is of BYTES (strings)");
+  CHECK(test::gist(load_open(b.done())->why_open()) == "output 'text' ... BYTES (strings)");
   const auto s = load_open(b.done(), {.outputs = {"y"}});
   CHECK_FALSE(s->is_open());
   CHECK(s->has_batch());
   // So it is with what is no tensor at all.
   b.node("SequenceConstruct", {x}, {}, "list");
   b.model().outputs.push_back({.name = "list", .rest = "\x12\x08\"\x06\n\x04\n\x02\x08\x07"});
-  CHECK(test::gist_of<config_error>([&] {
-          static_cast<void>(load_open(b.done()));
-        }).starts_with("model 'two': output 'list' is a sequence"));
+  CHECK(test::gist_of<config_error>([&] { static_cast<void>(load_open(b.done())); }) ==
+        "model 'two': output 'list' ... sequence");
   CHECK(load_open(b.done(), {.outputs = {"y"}})->has_batch());
 }
 

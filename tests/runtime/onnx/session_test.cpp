@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <support/complaint.hpp>
 #include <thread>
 #include <vector>
 
@@ -32,17 +33,12 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 template <class F>
-std::string refusal(F f) {
-  try {
-    f();
-  } catch (const config_error& e) {
-    const std::string text = e.what();
-    CHECK_FALSE(has(text, "\n"));
-    return text;
-  }
-  return "loaded";
+test::gist refusal(F f) {
+  const test::gist text = test::gist_of<config_error>(f);
+  CHECK_FALSE(has(text, "\n"));
+  return text;
 }
-std::string refusal(const formats::onnx_model& m, const session_options& o = {}) {
+test::gist refusal(const formats::onnx_model& m, const session_options& o = {}) {
   return refusal([&] { static_cast<void>(load(m, o)); });
 }
 
@@ -56,7 +52,7 @@ struct model_file {
   ~model_file() { std::filesystem::remove_all(folder); }
   model_file(const model_file&) = delete;
   model_file& operator=(const model_file&) = delete;
-  [[nodiscard]] std::string refused(const session_options& o = {}) const {
+  [[nodiscard]] test::gist refused(const session_options& o = {}) const {
     return refusal([&] { const session s(runtime(), path, o); });
   }
 
@@ -129,8 +125,7 @@ TEST_CASE("a session computes the outputs that are asked for, and no others") {
       1);
   REQUIRE(y.size() == 1);
   CHECK(values_of<std::uint8_t>(y[0]) == std::vector<std::uint8_t>{0, 1, 0, 1, 0});
-  CHECK(has(refusal(test::two_by_two(), {.outputs = {"sum", "product"}}),
-            "it has no output 'product'"));
+  CHECK(refusal(test::two_by_two(), {.outputs = {"sum", "product"}}) == "... no output 'product'");
 }
 
 TEST_CASE("every plain type of elements goes in and out") {
@@ -228,9 +223,8 @@ TEST_CASE("shapes of outputs that are not declared are found by running") {
   twice.node("Concat", {in, in}, {{"axis", std::int64_t{1}}}, "y");
   twice.output("y", data_type::f32, {batch, {.value = -1, .name = "m"}});
   CHECK(refusal(twice.done()) ==
-        "model 'twice': output 'y', dimension 1 was 12 for a request of size 6 and 24 for one of "
-        "size "
-        "12: expected a constant of at least 1, or the size");
+        "model 'twice': output 'y', dimension 1 ... 12 ... size 6 ... 24 ... size 12: ... at least "
+        "1");
 }
 
 TEST_CASE("a model that fails on zeros and does not declare its outputs says so") {
@@ -239,10 +233,9 @@ TEST_CASE("a model that fails on zeros and does not declare its outputs says so"
   const std::string place = b.node("Sub", {ids, b.integers({}, {1000})});
   b.node("NonZero", {b.node("Gather", {b.weights({4}, 1), place})}, {}, "y");
   b.output("y", data_type::i64, {of(1), {.value = -1, .name = "found"}});
-  const std::string text = refusal(b.done());
-  CHECK(has(text,
-            "model 'strict': shapes of its outputs are not declared, and running it on zeros "
-            "(1 rows of size 6) failed: "));
+  const test::gist text = refusal(b.done());
+  CHECK(text ==
+        "model 'strict': ... outputs ... not declared ... 1 rows of size 6 ... failed: ...");
   CHECK(has(text, "indices element out of data bounds, idx=-1000"));
 }
 
@@ -262,16 +255,16 @@ TEST_CASE(
     b.output("y", data_type::f32, {batch, of(2)});
     return refusal(b.done());
   };
-  const std::string rest = ": expected a tensor of numbers";
-  CHECK(given(message(4, element)) == "model 'odd': input 'odd one' is a sequence" + rest);
+  const std::string rest = ": ... tensor of numbers";
+  CHECK(given(message(4, element)) == "model 'odd': input 'odd one' ... sequence" + rest);
   CHECK(given(message(5, std::string("\x08\x07\x12\x04", 4) + tensor)) ==
-        "model 'odd': input 'odd one' is a map" + rest);
-  CHECK(given(message(9, element)) == "model 'odd': input 'odd one' is optional" + rest);
+        "model 'odd': input 'odd one' ... map" + rest);
+  CHECK(given(message(9, element)) == "model 'odd': input 'odd one' ... optional" + rest);
 
   onnx_builder out{"out"};
   out.node("SequenceConstruct", {out.input("x", data_type::f32, {batch, of(2)})}, {}, "s");
   out.model().outputs.push_back({.name = "s", .rest = message(4, element)});
-  CHECK(refusal(out.done()) == "model 'out': output 's' is a sequence" + rest);
+  CHECK(refusal(out.done()) == "model 'out': output 's' ... sequence" + rest);
 
   const auto identity = [](std::int32_t type) {
     onnx_builder b{"types"};
@@ -281,16 +274,16 @@ TEST_CASE(
     b.model().opsets[0].version = 21;
     return refusal(b.done());
   };
-  const std::string numbers = ": expected numbers of 8 to 64 bits or booleans";
-  CHECK(identity(8) == "model 'types': input 'x' is of BYTES (strings)" + numbers);
-  CHECK(identity(17) == "model 'types': input 'x' is of float8e4m3fn" + numbers);
+  const std::string numbers = ": ... 8 to 64 bits ... booleans";
+  CHECK(identity(8) == "model 'types': input 'x' ... BYTES (strings)" + numbers);
+  CHECK(identity(17) == "model 'types': input 'x' ... float8e4m3fn" + numbers);
 }
 
 TEST_CASE("what ONNX Runtime does not take is refused in its words, in one line, with the file") {
   formats::onnx_model m = test::mlp();
   m.opsets[0].version = 999;
   CHECK(has(refusal(m), "model 'mlp': "));
-  CHECK(has(refusal(m), "Opset 999 is under development"));
+  CHECK(has(refusal(m), "Opset 999"));
   m = test::mlp();
   m.nodes[0].op = "Nonsense";
   CHECK(has(refusal(m), "No Op registered for Nonsense"));
@@ -298,7 +291,7 @@ TEST_CASE("what ONNX Runtime does not take is refused in its words, in one line,
   m.nodes[0].inputs[0] = m.nodes.back().outputs[0];
   const model_file circle{formats::to_bytes(m)};
   CHECK(has(circle.refused(), circle.path.string() + ": "));
-  CHECK(has(circle.refused(), "the graph is not acyclic"));
+  CHECK(has(circle.refused(), "not acyclic"));
 }
 
 TEST_CASE("a file is named after, and refused when cut off, too large or not there") {
@@ -307,20 +300,20 @@ TEST_CASE("a file is named after, and refused when cut off, too large or not the
     const model_file f{whole};
     const session s{runtime(), f.path};
     CHECK(s.interface().name == "net");
-    CHECK(f.refused({.max_bytes = whole.size()}) == "loaded");
+    CHECK(f.refused({.max_bytes = whole.size()}) == "no error");
     CHECK(f.refused({.max_bytes = whole.size() - 1}) ==
-          f.path.string() + ": has " + std::to_string(whole.size()) + " bytes: expected at most " +
+          f.path.string() + ": ... " + std::to_string(whole.size()) + " bytes ... at most " +
               std::to_string(whole.size() - 1));
   }
   for (const std::size_t n : {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
     const model_file f{whole.substr(0, n)};
-    CHECK(f.refused().starts_with(f.path.string() + ": is cut off or no ONNX model: "));
+    CHECK(f.refused() == f.path.string() + ": ... cut off ... ONNX model: ...");
   }
   const auto refuse = [](const char* path) {
     return refusal([&] { const session s(runtime(), std::filesystem::path{path}); });
   };
-  CHECK(refuse("no/such.onnx") == "no/such.onnx: cannot be read: No such file or directory");
-  CHECK(refuse(".") == ".: is refused: it is not a regular file");
+  CHECK(refuse("no/such.onnx") == "no/such.onnx: ... No such file or directory");
+  CHECK(refuse(".") == ".: ... not a regular file");
 }
 
 TEST_CASE("weights lie beside their model, and nowhere else") {
@@ -335,11 +328,10 @@ TEST_CASE("weights lie beside their model, and nowhere else") {
   }
   for (const char* bad : {"../w.bin", "/etc/hostname", "a/../../w.bin"}) {
     const model_file f{formats::to_bytes(with_external(bad, weights))};
-    CHECK(f.refused() == f.path.string() + ": external data '" + bad +
-                             "' is refused: expected a file below the model's folder");
+    CHECK(f.refused() ==
+          f.path.string() + ": external data '" + bad + "' ... refused ... below ... folder");
   }
-  CHECK(refusal(with_external("w.bin", weights)) ==
-        "model 'mlp': external data are refused: expected all weights in the model itself");
+  CHECK(refusal(with_external("w.bin", weights)) == "model 'mlp': external data ... refused ...");
 }
 
 TEST_CASE("a session never sees what becomes of the file of its weights") {
@@ -370,8 +362,7 @@ TEST_CASE("loading weights leaves nothing in TMPDIR, whether it succeeds or not"
   CHECK(has(f.file.refused(), f.file.path.string() + ": "));
   CHECK(std::filesystem::is_empty(tmp));
   setenv("TMPDIR", "no/such/folder", 1);
-  CHECK(f.file.refused() ==
-        f.file.path.string() + ": TMPDIR is no folder: No such file or directory");
+  CHECK(f.file.refused() == f.file.path.string() + ": TMPDIR ... No such file or directory");
   before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
   CHECK(ends_of(s) == std::vector<float>{3, 3});
 }
@@ -382,16 +373,16 @@ TEST_CASE("weights that links lead to are read within the model's folder alone")
   std::filesystem::create_directory(f.at("data"));
   const std::string link = f.at("data/w.bin");
   std::filesystem::create_symlink("../w.bin", link);
-  CHECK(f.file.refused() == "loaded");
+  CHECK(f.file.refused() == "no error");
   std::filesystem::remove(link);
   std::filesystem::create_hard_link(f.at(), link);
-  CHECK(f.file.refused() == "loaded");
+  CHECK(f.file.refused() == "no error");
 
-  const std::string refused = f.file.path.string() + ": external data 'data/w.bin' is refused: ";
+  const std::string refused = f.file.path.string() + ": external data 'data/w.bin' ... refused: ";
   std::filesystem::rename(f.at(), outside);
   std::filesystem::remove(link);
   std::filesystem::create_symlink(std::filesystem::absolute(outside), link);
-  CHECK(f.file.refused() == refused + "it is a link that is absolute or leads out of the folder");
+  CHECK(f.file.refused() == refused + "... link ... absolute ... out ... folder");
   std::filesystem::remove(outside);
   std::filesystem::remove(link);
   std::filesystem::remove(f.at("data"));
@@ -400,23 +391,21 @@ TEST_CASE("weights that links lead to are read within the model's folder alone")
   std::filesystem::create_directory(elsewhere);
   test::spill(elsewhere + "/w.bin", f.weights);
   std::filesystem::create_directory_symlink(std::filesystem::absolute(elsewhere), f.at("data"));
-  CHECK(f.file.refused() == refused + "it is a link that is absolute or leads out of the folder");
+  CHECK(f.file.refused() == refused + "... link ... absolute ... out ... folder");
   std::filesystem::remove_all(elsewhere);
   std::filesystem::remove(f.at("data"));
 
   std::filesystem::create_directory(f.at("data"));
   REQUIRE(mkfifo(link.c_str(), 0600) == 0);  // Opening it would wait for a writer.
-  CHECK(f.file.refused() == refused + "it is not a regular file");
+  CHECK(f.file.refused() == refused + "... not a regular file");
   std::filesystem::remove(link);
   CHECK(f.file.refused() ==
-        f.file.path.string() +
-            ": external data 'data/w.bin' cannot be read: No such file or directory");
+        f.file.path.string() + ": external data 'data/w.bin' ... No such file or directory");
   test::spill(outside, f.weights);
   std::filesystem::create_hard_link(outside, link);
-  CHECK(f.file.refused() ==
-        refused + "it has hard links outside the model's folder: copy it instead");
+  CHECK(f.file.refused() == refused + "... hard links outside ... folder");
   std::filesystem::remove(outside);
-  CHECK(f.file.refused() == "loaded");
+  CHECK(f.file.refused() == "no error");
 }
 
 TEST_CASE("a model of a repository is opened below its folder, and its name is all that is told") {
@@ -431,25 +420,24 @@ TEST_CASE("a model of a repository is opened below its folder, and its name is a
   const auto put = [&](const std::string& from, const std::string& name) {
     std::filesystem::create_hard_link(f.file.folder / from, repository / name);
   };
-  CHECK(refused("sum/1/net.onnx") == "sum/1/net.onnx: cannot be read: No such file or directory");
+  CHECK(refused("sum/1/net.onnx") == "sum/1/net.onnx: ... No such file or directory");
   put("net.onnx", "sum/1/net.onnx");
-  const std::string outside =
-      "is refused: it has hard links outside the model's folder: copy it instead";
+  const std::string outside = "... refused: ... hard links outside ... folder";
   CHECK(refused("sum/1/net.onnx") == "sum/1/net.onnx: " + outside);
   std::filesystem::remove(f.file.path);
   put("w.bin", "sum/1/w.bin");
   CHECK(refused("sum/1/net.onnx") == "sum/1/net.onnx: external data 'w.bin' " + outside);
   std::filesystem::remove(f.at());
-  CHECK(refused("sum/1/net.onnx") == "loaded");
+  CHECK(refused("sum/1/net.onnx") == "no error");
   // Versions of a model may share a file.
   std::filesystem::create_hard_link(repository / "sum/1/w.bin", repository / "sum/2/w.bin");
   std::filesystem::create_symlink("../1/net.onnx", repository / "sum/2/net.onnx");
-  CHECK(refused("sum/2/net.onnx") == "loaded");
+  CHECK(refused("sum/2/net.onnx") == "no error");
   std::filesystem::remove(repository / "sum/2/net.onnx");
   std::filesystem::create_symlink(std::filesystem::absolute(repository / "sum/1/net.onnx"),
                                   repository / "sum/2/net.onnx");
   CHECK(refused("sum/2/net.onnx") ==
-        "sum/2/net.onnx: is refused: it is a link that is absolute or leads out of the folder");
+        "sum/2/net.onnx: ... refused: ... link ... absolute ... out ... folder");
   test::spill((repository / "sum/1/w.bin").string(), "short");
   const std::string why = refused("sum/1/net.onnx");
   CAPTURE(why);
@@ -473,16 +461,14 @@ TEST_CASE("runs that a construction makes end when they are given up") {
 }
 
 TEST_CASE("options out of range and rows that do not fit are refused with the range") {
-  CHECK(refusal(test::mlp(), {.threads = 0}) == "threads is 0: expected 1 to 1024");
-  CHECK(refusal(test::mlp(), {.max_size = 0}) == "max_size is 0: expected 1 to 1048576");
+  CHECK(refusal(test::mlp(), {.threads = 0}) == "threads ... 0: ... 1 to 1024");
+  CHECK(refusal(test::mlp(), {.max_size = 0}) == "max_size ... 0: ... 1 to 1048576");
   CHECK(refusal(test::mlp(), {.batch_sizes = {1, 4, 4}}) ==
-        "batch_sizes is 1, 4, 4: expected ascending numbers from 1 on");
+        "batch_sizes ... 1, 4, 4: ... ascending ... 1");
   CHECK(refusal(test::mlp(), {.batch_sizes = {0, 4}}) ==
-        "batch_sizes is 0, 4: expected ascending numbers from 1 on");
+        "batch_sizes ... 0, 4: ... ascending ... 1");
   CHECK(refusal(test::without_batch(), {.has_batch = true}) ==
-        "model 'without_batch': input 'x', dimension 0 is not dynamic: expected a batch, dynamic "
-        "and of "
-        "one name, as dimension 0 of every tensor");
+        "model 'without_batch': input 'x', dimension 0 ... not dynamic: ... batch");
   const auto s = load(test::encoder(), {.max_size = 4});
   const auto asked = [&](std::size_t inputs, std::size_t outputs, std::uint32_t rows,
                          std::uint32_t size) {
@@ -490,11 +476,11 @@ TEST_CASE("options out of range and rows that do not fit are refused with the ra
     const std::vector<std::byte*> out(outputs);
     return refusal([&] { s->run(in, out, rows, size); });
   };
-  CHECK(asked(2, 1, 1, 1) == "model 'encoder': the number of inputs is 2: expected 1");
-  CHECK(asked(1, 0, 1, 1) == "model 'encoder': the number of outputs is 0: expected 1");
-  CHECK(asked(1, 1, 0, 1) == "model 'encoder': rows is 0: expected at least 1");
-  CHECK(asked(1, 1, 1, 0) == "model 'encoder': size is 0: expected 1 to 4");
-  CHECK(asked(1, 1, 1, 5) == "model 'encoder': size is 5: expected 1 to 4");
+  CHECK(asked(2, 1, 1, 1) == "model 'encoder': ... inputs ... 2: ... 1");
+  CHECK(asked(1, 0, 1, 1) == "model 'encoder': ... outputs ... 0: ... 1");
+  CHECK(asked(1, 1, 0, 1) == "model 'encoder': rows ... 0: ... at least 1");
+  CHECK(asked(1, 1, 1, 0) == "model 'encoder': size ... 0: ... 1 to 4");
+  CHECK(asked(1, 1, 1, 5) == "model 'encoder': size ... 5: ... 1 to 4");
 }
 
 TEST_CASE("a model that does not keep to the outputs it declares fails the run") {
@@ -532,7 +518,7 @@ TEST_CASE("one session answers several threads at once") {
 TEST_CASE("where ONNX Runtime has no GPU a session on one is refused, and says what is missing") {
   const std::string why = runtime()->why_no_cuda(0);
   if (why.empty()) {
-    CHECK(refusal(test::two_by_two(), {.cuda_device = 0}) == "loaded");
+    CHECK(refusal(test::two_by_two(), {.cuda_device = 0}) == "no error");
     CHECK(has(runtime()->why_no_cuda(1000), "1000"));
     return;
   }

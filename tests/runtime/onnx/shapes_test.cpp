@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <support/complaint.hpp>
 #include <vector>
 
 namespace cohort::runtime::onnx::detail::shapes_test {
@@ -36,14 +37,9 @@ described_model read(const tensors& in, const tensors& out, const session_option
                     return run(rows, size);
                   });
 }
-std::string refusal(const tensors& in, const tensors& out, const session_options& o = {},
-                    const outputs_of& run = {}) {
-  try {
-    static_cast<void>(read(in, out, o, run));
-  } catch (const config_error& e) {
-    return e.what();
-  }
-  return "read";
+test::gist refusal(const tensors& in, const tensors& out, const session_options& o = {},
+                   const outputs_of& run = {}) {
+  return test::gist_of<config_error>([&] { (void)read(in, out, o, run); });
 }
 
 TEST_CASE("dimension 0 is the batch if it is dynamic in every tensor") {
@@ -68,17 +64,16 @@ TEST_CASE("a model that is said to have no batch has a size instead") {
 
 TEST_CASE("a batch that is asked for and is not there is refused by tensor and dimension") {
   const session_options o{.has_batch = true};
-  const std::string rest =
-      ": expected a batch, dynamic and of one name, as dimension 0 of every tensor";
+  const std::string rest = ": ... batch ... dimension 0";
   CHECK(refusal({x({of(1), of(3)})}, {y({batch})}, o) ==
-        "input 'x', dimension 0 is not dynamic" + rest);
-  CHECK(refusal({x({batch})}, {y({of(4)})}, o) == "output 'y', dimension 0 is not dynamic" + rest);
+        "input 'x', dimension 0 ... not dynamic" + rest);
+  CHECK(refusal({x({batch})}, {y({of(4)})}, o) == "output 'y', dimension 0 ... not dynamic" + rest);
   CHECK(refusal({x({batch}), y({named("n")})}, {y({batch})}, o) ==
-        "input 'y', dimension 0 is called 'n', that of others 'batch'" + rest);
+        "input 'y', dimension 0 ... called 'n' ... 'batch'" + rest);
   CHECK(refusal({x({batch, batch})}, {y({batch})}, o) ==
-        "input 'x', dimension 1 is 'batch' as dimension 0 is" + rest);
+        "input 'x', dimension 1 ... 'batch' ... dimension 0" + rest);
   CHECK(refusal({x({batch})}, {y({})}, o, [](auto, auto) { return shapes{{}}; }) ==
-        "output 'y', dimension 0 is not the batch" + rest);
+        "output 'y', dimension 0 ... not ... batch" + rest);
 }
 
 TEST_CASE("the one name beside the batch's is the size, in inputs and outputs") {
@@ -92,16 +87,13 @@ TEST_CASE("the one name beside the batch's is the size, in inputs and outputs") 
 
 TEST_CASE("several dynamic dimensions of different names are refused") {
   CHECK(refusal({x({batch, length, named("width")})}, {y({batch})}) ==
-        "input 'x', dimension 2 is dynamic and is called 'width': expected one dynamic dimension "
-        "beside the batch's, or one name for all ('length')");
+        "input 'x', dimension 2 ... dynamic ... called 'width': ... one dynamic dimension ... "
+        "('length')");
   CHECK(refusal({x({batch, open, open})}, {y({batch})}) ==
-        "input 'x', dimension 2 is dynamic and has no name: expected one dynamic dimension beside "
-        "the batch's, or one name for all ('')");
-  CHECK(
-      refusal({x({batch, length})}, {y({of(3)})}) ==
-      "input 'x', dimension 1 is dynamic and is called 'length': expected one dynamic dimension "
-      "beside the batch's, or one name for all ('batch'); no batch, as output 'y', dimension 0 is "
-      "not dynamic");
+        "input 'x', dimension 2 ... dynamic ... no name: ... one dynamic dimension ... ('')");
+  CHECK(refusal({x({batch, length})}, {y({of(3)})}) ==
+        "input 'x', dimension 1 ... dynamic ... called 'length': ... one dynamic dimension ... "
+        "('batch'); no batch ... output 'y', dimension 0 ... not dynamic");
 }
 
 TEST_CASE("dimensions of outputs that no name explains are found by two runs") {
@@ -117,16 +109,13 @@ TEST_CASE("dimensions of outputs that no name explains are found by two runs") {
 TEST_CASE("an output that is neither constant nor the size is refused by dimension") {
   CHECK(refusal({x({batch, length})}, {y({batch, open})}, {},
                 [](std::uint32_t rows, std::uint32_t size) { return shapes{{rows, 2 * size}}; }) ==
-        "output 'y', dimension 1 was 12 for a request of size 6 and 24 for one of size 12: "
-        "expected a "
-        "constant of at least 1, or the size");
-  CHECK(refusal({x({batch})}, {y({batch, open})}, {},
-                [](std::uint32_t rows, std::uint32_t) { return shapes{{rows, 0}}; }) ==
-        "output 'y', dimension 1 was 0 for a request of size 1 and 0 for one of size 1: expected "
-        "a constant of at least 1, or the size");
+        "output 'y', dimension 1 ... 12 ... size 6 ... 24 ... size 12: ... at least 1 ... size");
+  CHECK(refusal({x({batch})}, {y({batch, open})}, {}, [](std::uint32_t rows, std::uint32_t) {
+          return shapes{{rows, 0}};
+        }) == "output 'y', dimension 1 ... 0 ... size 1 ... 0 ... size 1: ... at least 1 ... size");
   CHECK(refusal({x({batch, length})}, {y({})}, {}, [](std::uint32_t rows, std::uint32_t size) {
           return size > 6 ? shapes{{rows, 1}} : shapes{{rows}};
-        }) == "output 'y' has not always the same number of dimensions");
+        }) == "output 'y' ... not always ... dimensions");
 }
 
 TEST_CASE("an output without the batch makes dimension 0 of inputs the size") {
@@ -149,15 +138,15 @@ TEST_CASE("probes never ask for more than the largest size") {
 
 TEST_CASE("empty, negative and overflowing shapes are refused by tensor") {
   CHECK(refusal({x({batch, of(0)})}, {y({batch})}) ==
-        "input 'x', dimension 1 is 0: expected at least 1");
+        "input 'x', dimension 1 ... 0: ... at least 1");
   CHECK(refusal({x({batch})}, {y({batch, of(-2)})}) ==
-        "output 'y', dimension 1 is -2: expected at least 1");
+        "output 'y', dimension 1 ... -2: ... at least 1");
   const dimension huge = of(std::int64_t{1} << 62);
   CHECK(refusal({x({batch, huge, huge})}, {y({batch})}) ==
-        "tensor 'x': a row of it is too large: expected less than 1 TiB");
+        "tensor 'x': ... row ... too large: ... 1 TiB");
   CHECK(refusal({x({batch})}, {y({batch, huge})}) ==
-        "tensor 'y': a row of it is too large: expected less than 1 TiB");
-  CHECK(refusal({}, {y({batch})}) == "it has no inputs: expected at least one");
+        "tensor 'y': ... row ... too large: ... 1 TiB");
+  CHECK(refusal({}, {y({batch})}) == "... no inputs ...");
 }
 
 TEST_CASE("a mask among the inputs says that rows may be padded") {
@@ -174,8 +163,7 @@ TEST_CASE("a mask among the inputs says that rows may be padded") {
 TEST_CASE("padding that is asked for needs the size before all other dimensions") {
   const session_options o{.pads = padding::zeros};
   CHECK(read({x({batch, of(1), length, of(4)})}, {y({batch, length})}, o).pads);
-  const std::string rest =
-      " cannot be padded: expected its one dynamic dimension before all others that are not 1";
+  const std::string rest = " ... padded: ... dynamic dimension ... not 1";
   CHECK(refusal({x({batch, length})}, {y({batch, of(3), length})}, o) == "tensor 'y'" + rest);
   CHECK(refusal({x({batch, length, length})}, {y({batch})}, o) == "tensor 'x'" + rest);
 }

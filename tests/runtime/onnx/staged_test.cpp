@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <support/complaint.hpp>
 #include <vector>
 
 #include "onnx_fixture.hpp"
@@ -44,13 +45,8 @@ formats::onnx_model multiplies() {
   return b.done();
 }
 
-std::string why_not(std::vector<std::shared_ptr<const session>> stages) {
-  try {
-    (void)interface_of(stages);
-  } catch (const config_error& e) {
-    return e.what();
-  }
-  return "";
+test::gist why_not(const std::vector<std::shared_ptr<const session>>& stages) {
+  return test::gist_of<config_error>([&] { (void)interface_of(stages); });
 }
 
 TEST_CASE("an output that is an input has the input's values") {
@@ -101,15 +97,14 @@ TEST_CASE("sessions are run as stages of one model, with rows of several tensors
 
 TEST_CASE("stages that do not fit each other are refused by stage and tensor") {
   const auto first = load(adds("x", "y", false));
-  CHECK(why_not({first, load(adds("y", "z", false))}).empty());
-  CHECK(why_not({}) == "onnx_stages: stages must be at least 1");
+  CHECK(why_not({first, load(adds("y", "z", false))}) == "no error");
+  CHECK(why_not({}) == "onnx_stages: stages ... at least 1");
   CHECK(why_not({first, first}) ==
-        "model 'adds', stage 2: input 'x' is not output 'y' of stage 1: expected the same name, "
-        "type and shape");
+        "model 'adds', stage 2: input 'x' ... not output 'y' ... stage 1: ... same name, type");
   CHECK(why_not({first, load(multiplies())}) ==
-        "model 'adds', stage 2: 2 inputs: expected 1, those that stage 1 gives");
+        "model 'adds', stage 2: 2 inputs: ... 1 ... stage 1 gives");
   const auto alone = load(adds("y", "z", false), {.name = "adds", .has_batch = false});
-  CHECK_FALSE(why_not({first, alone}).empty());
+  CHECK(why_not({first, alone}) != "no error");
 }
 
 TEST_CASE("tensors of requests are described, others are not") {

@@ -54,16 +54,18 @@ inline constexpr double verify_tolerance = 1e-6;
   for (std::size_t i = 0; i < p.size(); ++i) {
     const gpulet& g = p[i];
     if (g.gpu.index() >= problem.gpus) {
-      complain(i, fmt::format("gpu {}: there are only {}", g.gpu.value(), problem.gpus));
+      complain(i, fmt::format("gpu {} does not exist: there are {}", g.gpu.value(), problem.gpus));
     } else {
       used[g.gpu.index()] += g.size.percent();
       ++count[g.gpu.index()];
     }
     if (!std::ranges::binary_search(sizes, g.size.percent())) {
-      complain(i, fmt::format("size {} is none of the sizes", g.size.percent()));
+      complain(i, fmt::format("size {} is not one of the sizes", g.size.percent()));
     }
     if (g.models.empty()) complain(i, "has no models");
-    if (!(g.duty_ms > 0) || !std::isfinite(g.duty_ms)) complain(i, "duty cycle is not above 0");
+    if (!(g.duty_ms > 0) || !std::isfinite(g.duty_ms)) {
+      complain(i, fmt::format("duty cycle is {:.6g} ms, expected above 0", g.duty_ms));
+    }
     for (std::size_t k = 0; k < g.models.size(); ++k) {
       const placed_model& m = g.models[k];
       if (m.model.index() >= grid.models()) {
@@ -79,7 +81,7 @@ inline constexpr double verify_tolerance = 1e-6;
                                 grid.max_batch(m.model.index())));
       }
       if (!(m.rate_rps >= 0) || !std::isfinite(m.rate_rps)) {
-        complain(i, fmt::format("{}: rate is not at least 0", name));
+        complain(i, fmt::format("{}: rate is {:.6g}, expected at least 0", name, m.rate_rps));
       } else {
         served[m.model.index()] += m.rate_rps;
       }
@@ -113,21 +115,22 @@ inline constexpr double verify_tolerance = 1e-6;
       sum += l;
     }
     if (sum > g.duty_ms * more) {
-      complain(i, fmt::format("its batches take {} ms, more than the duty cycle of {} ms", sum,
-                              g.duty_ms));
+      complain(i, fmt::format("its batches take {:.6g} ms, more than the duty cycle of {:.6g} ms",
+                              sum, g.duty_ms));
     }
     for (std::size_t k = 0; k < g.models.size(); ++k) {
       const placed_model& m = g.models[k];
       const std::string& name = grid.profile(m.model.index()).name;
       const double carried = m.rate_rps * 1e-3 * g.duty_ms;
       if (carried > m.batch * more) {
-        complain(i, fmt::format("{}: {} requests come in a duty cycle, more than the batch of {}",
-                                name, carried, m.batch));
+        complain(i,
+                 fmt::format("{}: {:.6g} requests come in a duty cycle, more than the batch of {}",
+                             name, carried, m.batch));
       }
       const double worst = g.duty_ms + (problem.rule == slo_rule::own ? latency[k] : sum);
       if (worst > grid.slo_ms(m.model.index()) * more) {
-        complain(i, fmt::format("{}: a request may take {} ms, more than its SLO of {} ms", name,
-                                worst, grid.slo_ms(m.model.index())));
+        complain(i, fmt::format("{}: a request may take {:.6g} ms, more than its SLO of {:.6g} ms",
+                                name, worst, grid.slo_ms(m.model.index())));
       }
     }
   }
@@ -146,7 +149,7 @@ inline constexpr double verify_tolerance = 1e-6;
   }
   for (std::size_t m = 0; m < grid.models(); ++m) {
     if (served[m] < problem.rates_rps[m] * (1 - verify_tolerance)) {
-      broken.push_back(fmt::format("{}: {} of {} requests a second are served",
+      broken.push_back(fmt::format("{}: {:.6g} of {:.6g} requests a second are served",
                                    grid.profile(m).name, served[m], problem.rates_rps[m]));
     }
   }

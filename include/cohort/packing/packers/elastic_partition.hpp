@@ -85,7 +85,7 @@ struct basic_elastic {
       const double left =
           detail::place(w, m, problem.rates_rps[m], knee(grid, m, grid.all_sizes()), choice);
       if (left > 0) {
-        return {.reason = fmt::format("{}: {:.6g} of {:.6g} requests a second find no gpu-let",
+        return {.reason = fmt::format("{}: {:.6g} of {:.6g} requests a second fit no gpu-let",
                                       grid.profile(m).name, left, problem.rates_rps[m])};
       }
     }

@@ -203,10 +203,9 @@ struct basic_elastic_two_sided {
     for (const std::uint32_t m : ordered_models(order, grid, problem)) {
       const double left = devices.place(m, problem.rates_rps[m], knee(grid, m, grid.all_sizes()));
       if (left > 0) {
-        return {
-            .reason = fmt::format(
-                "{}: {:.6g} of {:.6g} requests a second find no gpu-let whose neighbours bear it",
-                grid.profile(m).name, left, problem.rates_rps[m])};
+        return {.reason = fmt::format("{}: {:.6g} of {:.6g} requests a second fit no gpu-let whose "
+                                      "neighbours tolerate it",
+                                      grid.profile(m).name, left, problem.rates_rps[m])};
       }
     }
     return {.status = packing_status::feasible, .plan = devices.make_plan()};

@@ -43,7 +43,7 @@ struct basic_ideal {
     std::uint64_t tried = 0;
     do {
       if (tried++ == max_combinations || (stop && stop())) {
-        return {.reason = "too many ways to cut the devices to try them all"};
+        return {.reason = "there are too many ways to cut the devices to try them all"};
       }
       at_hand.clear();
       for (std::size_t g = 0; g < cut.size(); ++g) {
@@ -60,7 +60,7 @@ struct basic_ideal {
       });
       if (served) return {.status = packing_status::feasible, .plan = w.make_plan()};
     } while (next_combination(chosen, layouts.size()));
-    return {.reason = "best fit serves the demand on no way to cut the devices"};
+    return {.reason = "no way to cut the devices lets best fit serve the demand"};
   }
 };
 

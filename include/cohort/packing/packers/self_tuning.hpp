@@ -46,7 +46,7 @@ struct basic_self_tuning {
         const double part =
             chosen ? std::min(left, grid.capacity_rps(m, w.cut_size(*chosen, size))) : 0;
         if (part <= 0) {
-          return {.reason = fmt::format("{}: {:.6g} of {:.6g} requests a second find no gpu-let",
+          return {.reason = fmt::format("{}: {:.6g} of {:.6g} requests a second fit no gpu-let",
                                         grid.profile(m).name, left, rate)};
         }
         w.assign(w.cut(*chosen, size), m, part);
