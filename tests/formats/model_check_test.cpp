@@ -253,7 +253,7 @@ TEST_CASE("a warm-up is a request that the model takes") {
       "model_warmup { inputs { key: 'x' value { data_type: TYPE_FP32 zero_data: true dims: ";
   CHECK(check(whole + "[2, 784] } } }").config.warmups.size() == 1);
   CHECK(complaint(whole + "784 } } }").starts_with("model_warmup[0].inputs[\"x\"].dims"));
-  CHECK(complaint(whole + "[65, 784] } } }").starts_with("model_warmup[0].inputs[\"x\"].dims"));
+  CHECK(complaint(whole + "[4097, 784] } } }").starts_with("model_warmup[0].inputs[\"x\"].dims"));
   CHECK(
       complaint("model_warmup { inputs { key: 'q' value { data_type: TYPE_FP32 zero_data: true } } "
                 "}") == "model_warmup[0].inputs.key: bad value");
