@@ -778,7 +778,7 @@ TEST_CASE("the first line says what limits the context") {
   CHECK(whole.first_line.find(" slots, context 2048 | ") != std::string::npos);
   child less{{"--kv-mib", "1"}};
   REQUIRE_MESSAGE(less.port() != 0, less.first_line);
-  CHECK(test::gist(less.first_line) == "... context 1024 of ... 2048 (--kv-mib 2 ... |");
+  CHECK(test::gist(less.first_line).has_line("... context 1024 of ... 2048 (--kv-mib 2 ..."));
   connection c{less.port()};
   CHECK(json::parse(c.ask("GET", "/v1/models").second)["data"][0]["max_model_len"] == 1024);
 }

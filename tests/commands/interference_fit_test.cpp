@@ -174,7 +174,7 @@ TEST_CASE("models without usage are not fitted to, and without others there is n
   for (model_profile& m : models) m.usage.clear();
   const interference_fit none = fit_pairs(rows, models, {});
   CHECK_FALSE(none.model.has_value());
-  CHECK(test::gist(none.why_not) == "... no pair ... usage ...");
+  CHECK(test::gist(none.why_not) == "no ... pair ... usage ...");
   CHECK_FALSE(fit_pairs({}, models, {}).model.has_value());
 }
 TEST_CASE("what is measured on a machine with slow phases is read again") {
