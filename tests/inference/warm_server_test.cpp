@@ -132,10 +132,10 @@ TEST_CASE("files that are foreign, stale, cut off or new-fangled are told in one
   for (auto& [name, value] : p.key) {
     if (name == key_machine) value = "another";
   }
-  CHECK(test::gist(told(formats::write_kept(p))) == "$.key.machine: ... \"another\" ...");
+  CHECK(test::gist(told(formats::write_kept(p))).has_line("$.key.machine: ... \"another\" ..."));
   p = formats::parse_kept_profile(file, whole);
   for (formats::kept_point& x : p.points) x.median_ms = x.least_ms = 1e5;
-  CHECK(test::gist(told(formats::write_kept(p))) == "... batch of 1 ...");
+  CHECK(test::gist(told(formats::write_kept(p))).has_line("... batch of 1 ..."));
   std::string newer = whole;
   newer.replace(newer.find("\"version\": 1"), 12, "\"version\": 9");
   CHECK(test::gist(told(newer)) == "$.version: bad value\n");
