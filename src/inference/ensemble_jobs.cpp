@@ -216,20 +216,18 @@ void infer_app::step_computed(step_client& c, infer_job& j) {
   const std::shared_ptr<ensemble_job> e = c.job;
   if (e->is_over) return;
   infer_job& asked = *e->asked;
+  if (!asked.memory.resize(asked.memory.bytes() + j.output_bytes)) {
+    counters_.refused(serve::http_bound::memory);
+    return c.answer(
+        error_reply(429, "there is no memory for what it made", {{"Retry-After", "1"}}));
+  }
   const std::vector<runtime::shaped_tensor> made =
       j.run || j.model->ensemble ? std::move(j.outputs) : j.dense_outputs();
-  std::size_t bytes = asked.memory.bytes();
   for (const ensemble_plan::port& p : asked.model->ensemble->steps()[c.which].outputs) {
     const auto& infos = j.model->meta.outputs;
     const auto at = static_cast<std::size_t>(
         std::ranges::find(infos, p.name, &runtime::tensor_info::name) - infos.begin());
-    bytes += made[at].bytes.size();
     e->run.set(p.tensor, infos[at].type, made[at]);
-  }
-  if (!asked.memory.resize(bytes)) {
-    counters_.refused(serve::http_bound::memory);
-    return c.answer(
-        error_reply(429, "there is no memory for what it made", {{"Retry-After", "1"}}));
   }
   if (--e->left > 0) return begin_steps(e);
   for (std::size_t i = 0; i < asked.model->meta.outputs.size(); ++i) {

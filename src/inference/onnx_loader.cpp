@@ -317,8 +317,8 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
       {.file = v.file, .interface = rows, .has_batch = has_rows, .is_open = true});
   if (checked.interface.outputs.size() != rows.outputs.size()) {
     throw config_error{
-        fmt::format("{}: output: an output beside those that it names keeps {} from "
-                    "being served: name all",
+        fmt::format("{}: output: it names some outputs of {}, which cannot be loaded with these "
+                    "alone: expected all",
                     m.config_file, v.file)};
   }
   if (!checked.runs_alone) out.max_batch = checked.most_rows;
@@ -443,8 +443,9 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
         m.config_file, m.config,
         {.file = v.file, .interface = whole, .has_batch = sessions.front()->has_batch()});
   };
-  // Without a max_batch_size it is a guess that the first dimension is the number of rows. Beside
-  // another open dimension it has to be.
+  // With a plan or a pipeline, whose models have rows whatever their configuration says: without a
+  // max_batch_size it is a guess that the first dimension is their number. Beside another open
+  // dimension it has to be.
   if (m.config && how.has_batch != true && sessions.front()->has_batch() && !whole.has_sizes() &&
       !runs_two_rows(sessions, e, stop)) {
     how.has_batch = false;

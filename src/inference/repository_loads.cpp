@@ -333,7 +333,7 @@ void repository_service::not_measured(instance& i, const std::string& why) {
   i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
 }
 
-/// When the folder is to be looked at again; nothing: not for now.
+/// When the next look at the folder is due; nothing: none is, or one is under way.
 std::optional<time_point> repository_service::next_poll() const {
   const bool waits = options_.repository_poll_s > 0 && is_ready_ && !is_leaving_;
   return waits && polling_job_ == 0 ? std::optional{next_poll_} : std::nullopt;
@@ -376,7 +376,7 @@ void repository_service::polled() {
   }
   for (const std::string& name : changed.to_load) {
     load(name, {}, true, [this, name](int status, const std::string& /*why*/) {
-      const bool is_refused = status == 409 || status == 503;  // For now.
+      const bool is_refused = status == 409 || status == 503;  // It is tried at the next look.
       if (const auto at = seen_.find(name); is_refused && at != seen_.end()) at->second.clear();
     });
   }

@@ -2,7 +2,9 @@
 // Models whose requests have shapes of their own, as clients see them.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -78,6 +80,48 @@ TEST_CASE("requests of any shape are computed, several at a time, without a conf
       infer(c, "pooled", input("x", "FP32", "[1,2,1024,1024]", zeros(2 * side * side)));
   CHECK(large == 200);
   CHECK(has(pieces, "\"shape\":[1,2,512,512]"));
+  CHECK(s.stop() == 0);
+}
+
+/// What a row lacks to the sum of all rows that it runs with: 0 alone.
+formats::onnx_model company() {
+  test::onnx_builder b{"company"};
+  const test::onnx_builder::declared shape{{.name = "n"}, {.name = "high"}, {.name = "wide"}};
+  const std::string x = b.input("x", runtime::data_type::f32, shape);
+  const std::string sum =
+      b.node("ReduceSum", {x, b.integers({1}, {0})}, {{"keepdims", std::int64_t{1}}});
+  b.node("Sub", {sum, x}, {}, "others");
+  b.output("others", runtime::data_type::f32, shape);
+  return b.done();
+}
+
+TEST_CASE("only with dynamic_batching do requests of the same shapes run in one batch") {
+  const repository r;
+  const std::string config =
+      "max_batch_size: 8\ninput { name: 'x' data_type: TYPE_FP32 dims: [-1, -1] }\n";
+  r.add(company(), "alone", config);
+  // Whoever comes first waits for others.
+  r.add(company(), "shared",
+        config + "dynamic_batching { max_queue_delay_microseconds: 1000000 }\n");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  for (const std::string name : {"alone", "shared"}) {
+    CAPTURE(name);
+    std::atomic<int> in_company{0};
+    std::vector<std::thread> clients;
+    for (int k = 0; k < 8; ++k) {
+      clients.emplace_back([&] {
+        test::connection mine{s.port()};
+        for (int i = 0; i < 3; ++i) {
+          const auto [done, answer] = infer(mine, name, input("x", "FP32", "[1,1,2]", "[1,1]"));
+          CHECK(done == 200);
+          if (!has(answer, R"("data":[0,0])")) ++in_company;
+        }
+      });
+    }
+    for (std::thread& t : clients) t.join();
+    CHECK((in_company > 0) == (name == "shared"));
+  }
   CHECK(s.stop() == 0);
 }
 

@@ -74,7 +74,7 @@ constexpr std::array edges{
   throw config_error{fmt::format("is cut off, or is not an ONNX model: {}", why)};
 }
 
-/// A model's bytes, in memory, or in a file of which a part is in memory.
+/// The bytes of a model: all in memory, or read from a file, 64 KiB at a time.
 class source {
  public:
   explicit source(std::span<const std::byte> all) : size_{all.size()}, part_{all} {}
@@ -93,7 +93,12 @@ class source {
   void fetch(std::uint64_t offset) {
     if (file_ == nullptr) return;
     buffer_.resize(longest);
-    part_ = std::span{buffer_}.first(file_->read_at(offset, buffer_.data(), longest));
+    std::size_t have = 0;  // A file of a network may come in smaller parts.
+    while (const std::size_t n =
+               file_->read_at(offset + have, buffer_.data() + have, longest - have)) {
+      have += n;
+    }
+    part_ = std::span{buffer_}.first(have);
     first_ = offset;
     if (!file_->problem().empty()) throw config_error{file_->problem()};
   }

@@ -89,7 +89,7 @@ std::size_t count_of(std::span<const std::int64_t> shape, std::size_t most) {
   return n;
 }
 
-/// What a session is made of: bytes, or a file.
+/// The bytes or the file that a session is loaded from.
 struct model_origin {
   std::span<const std::byte> bytes{};
   model_place* place = nullptr;  ///< Where the file lies, or null.
