@@ -7,9 +7,9 @@
 #include <formats/model_config.hpp>
 #include <formats/text.hpp>
 
-#include <stdlib.h>
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>

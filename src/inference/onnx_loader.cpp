@@ -297,7 +297,7 @@ std::size_t bytes_of_batches(const formats::checked_model& m) {
 
 /// A model whose requests have shapes of their own.
 loaded_version load_open(const formats::repository_model& m, const formats::model_version& v,
-                         std::shared_ptr<const onnx::session> session, bool has_rows,
+                         const std::shared_ptr<const onnx::session>& session, bool has_rows,
                          const onnx_backend& with, runtime::host_executor& e,
                          models::run_stop* stop) {
   loaded_version out;
@@ -434,8 +434,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
   models::onnx_factory::sessions sessions = open_as_configured(m.config, with.library, of, how);
   if (sessions.front()->is_open()) {
     watch.reset();
-    return load_open(m, v, std::move(sessions.front()), how.has_batch.value_or(false), with, e,
-                     stop);
+    return load_open(m, v, sessions.front(), how.has_batch.value_or(false), with, e, stop);
   }
   runtime::model_interface whole = onnx::interface_of(sessions);
   const auto check = [&] {
@@ -462,8 +461,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
     sessions.clear();
     sessions = open(with.library, of, how);
     watch.reset();
-    return load_open(m, v, std::move(sessions.front()), how.has_batch.value_or(false), with, e,
-                     stop);
+    return load_open(m, v, sessions.front(), how.has_batch.value_or(false), with, e, stop);
   }
   how.may_be_open = false;
   // Rows are to be as the configuration says: of its size, and with the outputs that it names

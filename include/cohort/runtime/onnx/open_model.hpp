@@ -77,7 +77,7 @@ class open_run {
   std::size_t room = bytes + line;
   const std::shared_ptr<std::byte[]> block{new std::byte[room]};
   void* free = block.get();
-  std::byte* const begin = static_cast<std::byte*>(std::align(line, bytes, free, room));
+  auto* const begin = static_cast<std::byte*>(std::align(line, bytes, free, room));
   std::byte* to = begin;
   for (const shaped_tensor* t : of) to = std::ranges::copy(t->bytes, to).out;
   shaped_tensor all{.shape = of.front()->shape, .bytes = {begin, bytes}, .owner = block};
