@@ -270,7 +270,7 @@ std::size_t infer_app::body_limit(const serve::http_request& head, std::size_t u
 std::size_t infer_app::largest_body(const served_model& model) const noexcept {
   constexpr std::size_t json = std::size_t{1} << 20U;
   constexpr std::size_t usual = std::size_t{64} << 20U;  // A quarter of the bodies' memory.
-  constexpr std::size_t most = std::size_t{256} << 20U;  // This thread copies it in one go.
+  constexpr std::size_t most = std::size_t{256} << 20U;  // As much as all bodies share.
   const std::size_t rows = model.meta.max_rows > 0 ? model.meta.max_rows : settings_.max_rows;
   if (!model.open && !model.ensemble) return std::min(most, rows * model.input.bytes() + json);
   std::size_t row = 0;
@@ -398,7 +398,7 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
                       const serve::http_request& request, const client_ptr& client,
                       const step_ptr& step) {
   const served_model& model = *found;
-  // A model's own limit is for binary data: JSON is parsed in one go, and others wait.
+  // A model's own limit is for binary data: JSON takes many times its length while it is parsed.
   if (serve::json_bytes(request.inference_header_length, request.body.size()) >
       settings_.body_limit) {
     return say(client, 413,

@@ -50,7 +50,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   /// listener.
   void start(model_service& s);
   /// Asks nothing of the service any more, which may go. No request may come any more.
-  void end() { watch_.end(); }
+  void end() {
+    end_reading();
+    watch_.end();
+  }
 
   /// Of an infer request as much as its model may need, and of a load what its files may take,
   /// unless the operator has set a limit.
@@ -168,8 +171,19 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
                          const std::shared_ptr<serve::http_client>& client);
   [[nodiscard]] serve::shared_access shared_by(const unread& asked) const;
 
-  // infer_jobs.cpp
+  // infer_reading.cpp
+  struct reading;
+  struct readers;
+  [[nodiscard]] static std::shared_ptr<readers> make_readers();
+  void end_reading();
+  [[nodiscard]] static bool is_long(const unread& u);
   void infer(const unread& asked, time_point arrival);
+  void read(reading& r, serve::infer_parser& parser) const;
+  void read_elsewhere(const unread& u, model_catalog::entry found, time_point arrival);
+  void resume(reading& r);
+  void begin(reading& r);
+
+  // infer_jobs.cpp
   void enter_sequence(std::unique_ptr<infer_job> j);
   void run_of_sequence(std::unique_ptr<infer_job> j) noexcept;
   [[nodiscard]] bool keep_states(const infer_job& j);
@@ -217,9 +231,10 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   std::size_t room_ = 0;                                      // In both vectors below.
   std::mutex ended_mutex_;
   // Room for all that are under way, so that the engine's thread need not allocate.
-  std::vector<owned_job> ended_;      // All rows have; guarded by the lock.
-  bool is_told_ = false;              // That there are some; guarded by the lock.
-  std::vector<owned_job> finishing_;  // Empty, but while they are.
+  std::vector<owned_job> ended_;                       // All rows have; guarded by the lock.
+  bool is_told_ = false;                               // That there are some; guarded by the lock.
+  std::vector<owned_job> finishing_;                   // Empty, but while they are.
+  std::shared_ptr<readers> readers_ = make_readers();  // Last: they end before what they read.
 };
 
 }  // namespace cohort::inference

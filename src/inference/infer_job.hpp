@@ -61,6 +61,7 @@ struct infer_app::infer_job final : sequence_request {
   // Of a model that is open: its tensors, by a number which is what the engine gets.
   std::string sequence;  // Its key.
   bool waits = false;    // For its turn in that: the client's `on_gone` is about this job.
+  std::vector<runtime::shaped_tensor> inputs;  // Until they are the run's.
   std::shared_ptr<runtime::onnx::open_run> run;
   std::vector<runtime::shaped_tensor> outputs;  // Of its answer, as clients have them.
   step_ptr step;                                // Its client, if that is a step of an ensemble.
@@ -78,6 +79,7 @@ struct infer_app::infer_job final : sequence_request {
   [[nodiscard]] std::size_t bytes_of_strings() const noexcept;
   [[nodiscard]] std::size_t known_outputs() const noexcept;
   void make_parts(const runtime::row_layout& in, const runtime::row_layout& out);
+  void copy_inputs();
   void make_run();
   [[nodiscard]] std::vector<runtime::shaped_tensor> dense_outputs() const;
   static std::unique_ptr<infer_job> of(std::unique_ptr<sequence_request> r) {

@@ -153,10 +153,10 @@ bool decompressor::begin(std::string_view input) {
   return has_begun_;
 }
 
-decompressor::result decompressor::step(std::string& input, bool is_last) {
+decompressor::result decompressor::step(std::string_view& input, bool is_last) {
   set_input(*stream_, input);
   const result r = has_begun_ || begin(input) ? inflate_some() : result::needs_input;
-  input.erase(0, input.size() - stream_->avail_in);
+  input.remove_prefix(input.size() - stream_->avail_in);
   if (r != result::needs_input || !is_last) return r;
   // A request without any body has nothing to decompress.
   if (is_at_end_ || (!has_begun_ && input.empty())) return result::ended;
@@ -188,13 +188,8 @@ decompressor::result decompressor::inflate_some() {
     if (size > limit_) {
       return fail(413, fmt::format("the decompressed body is over {} bytes", limit_));
     }
-    if (size > body_.capacity()) {
-      std::string larger;  // `body_.reserve` may double it beyond the limit.
-      larger.reserve(std::min(2 * size, limit_));
-      larger += body_;
-      body_.swap(larger);
-    }
-    body_ += text;
+    body_.reserve_for(text.size(), limit_);
+    body_.append(text);
     is_at_end_ = error == Z_STREAM_END;
     if (is_at_end_) continue;
     if (z.avail_out > 0) return result::needs_input;

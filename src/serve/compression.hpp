@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "growing_bytes.hpp"
+
 struct z_stream_s;
 
 namespace cohort::serve {
@@ -45,14 +47,14 @@ class decompressor {
   /// @param coding Not `identity`. @param limit Largest decompressed size, in bytes.
   decompressor(content_coding coding, std::size_t limit);
 
-  /// Decompresses `input`, about 64 KiB of output at most, and removes from it the bytes used.
+  /// Decompresses `input`, about 64 KiB of output at most, and takes the bytes used off its front.
   /// @param is_last Whether nothing follows what is in `input`.
-  [[nodiscard]] result step(std::string& input, bool is_last);
+  [[nodiscard]] result step(std::string_view& input, bool is_last);
   /// Status and message of the refusal: 413 if the body is over the limit, else 400.
   [[nodiscard]] const std::pair<int, std::string>& why() const noexcept { return why_; }
   /// Bytes of memory in use.
   [[nodiscard]] std::size_t held() const noexcept;
-  [[nodiscard]] std::string take_body() noexcept { return std::move(body_); }
+  [[nodiscard]] growing_bytes take_body() noexcept { return std::move(body_); }
 
  private:
   result fail(int status, std::string message);
@@ -62,7 +64,7 @@ class decompressor {
   content_coding coding_;
   std::size_t limit_;
   zlib_stream stream_;
-  std::string body_;
+  growing_bytes body_;
   std::pair<int, std::string> why_;
   bool has_begun_ = false;
   bool is_at_end_ = false;  // Of a member of gzip, which another may follow.

@@ -34,8 +34,10 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_set>
 
+#include "growing_bytes.hpp"
 #include "log.hpp"
 
 namespace cohort::serve {
@@ -50,6 +52,7 @@ class session;
 
 /// Of one read; more of long bodies.
 constexpr std::size_t read_size = std::size_t{16} << 10U;
+constexpr std::size_t most_read = 16 * read_size;
 /// How long a connection beyond the limit may take to say what it wants.
 constexpr duration probe_patience = std::chrono::seconds{1};
 /// How much longer a kept connection is kept than clients are told: what they send in that time is
@@ -109,7 +112,7 @@ client_network network_of(const asio::ip::address& a) {
 /// A body that takes memory as its bytes come. `http::string_body` takes all that the header
 /// announces, of which a client may then send nothing.
 struct arriving_body {
-  using value_type = std::string;
+  using value_type = growing_bytes;
   class reader {
    public:
     template <bool IsRequest, class Fields>
@@ -120,15 +123,13 @@ struct arriving_body {
     }
     template <class Buffers>
     std::size_t put(const Buffers& buffers, beast::error_code& e) {
-      const std::size_t size = body_.size() + beast::buffer_bytes(buffers);
-      // Not more than twice what has come.
-      if (size > body_.capacity()) body_.reserve(std::min(2 * size, std::max(size, most_)));
-      const std::size_t before = body_.size();
+      const std::size_t size = beast::buffer_bytes(buffers);
+      body_.reserve_for(size, most_);
       for (const auto b : beast::buffers_range_ref(buffers)) {
-        body_.append(static_cast<const char*>(b.data()), b.size());
+        body_.append({static_cast<const char*>(b.data()), b.size()});
       }
       e = {};
-      return body_.size() - before;
+      return size;
     }
     static void finish(beast::error_code& e) { e = {}; }
 
@@ -388,7 +389,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// Closes a connection on which no request has arrived yet, and none is on its way.
   /// @param patiently Nor has it only just come, or a part of a request.
   void close_if_idle(bool patiently) {
-    const bool is_arriving = phase_ == phase::arriving && !parser_->is_done() && !has_unread();
+    const bool is_arriving = phase_ == phase::arriving && !is_whole() && !has_unread();
     if (!patiently && is_arriving) return refuse_late();
     if (!patiently && phase_ == phase::lingering) return shut();
     if (phase_ != phase::idle) return;
@@ -642,7 +643,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// that was made for it. Where there is no room the client is told so.
   /// @returns Whether there was.
   bool hold() {
-    const std::string& body = parser_->get().body();
+    const growing_bytes& body = parser_->get().body();
     const std::size_t taken = (body.empty() ? 0 : body.capacity()) +
                               (buffer_.capacity() - std::min(buffer_.capacity(), read_size)) +
                               (decompressor_ ? decompressor_->held() : 0);
@@ -792,20 +793,46 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   void receive() {
+    growing_bytes& body = parser_->get().body();
     // As much again as has come: who only announces a long body gets no long buffer.
-    const std::size_t size =
-        std::clamp(parser_->get().body().size(), read_size, std::size_t{16} * read_size);
-    socket_.async_read_some(buffer_.prepare(size),
-                            [self = shared_from_this()](beast::error_code e, std::size_t n) {
+    const std::size_t size = std::clamp(body.size(), read_size, most_read);
+    const std::size_t plain = missing_plain_bytes();
+    if (plain == 0) {
+      return receive_into(buffer_.prepare(size), [this](std::size_t n) { buffer_.commit(n); });
+    }
+    body.reserve_for(std::min(plain, size), body.size() + plain);
+    const std::span<char> room =
+        body.room().first(std::min({plain, body.room().size(), most_read}));
+    receive_into(asio::buffer(room.data(), room.size()),
+                 [&body](std::size_t n) { body.commit(n); });
+  }
+  /// @param keep Called with how many bytes have come.
+  template <class Buffer, class Keep>
+  void receive_into(Buffer to, Keep keep) {
+    socket_.async_read_some(to,
+                            [self = shared_from_this(), keep](beast::error_code e, std::size_t n) {
                               if (self->phase_ != phase::idle && self->phase_ != phase::arriving)
                                 return;
                               if (e) return self->shut();
                               const time_point now = steady_clock{}.now();
                               self->progressed(n, now);
                               self->clock_.moved(n, now);
-                              self->buffer_.commit(n);
+                              keep(n);
                               self->feed();
                             });
+  }
+
+  /// Bytes of a body of known length, sent as it is, that have still to come. They are read to
+  /// where they stay, past the parser. 0: none, or it is the parser that tells.
+  [[nodiscard]] std::size_t missing_plain_bytes() const {
+    if (phase_ != phase::arriving || decompressor_ || parser_->is_done()) return 0;
+    const auto length = parser_->content_length();
+    return length ? static_cast<std::size_t>(*length) - parser_->get().body().size() : 0;
+  }
+  /// Whether all of the request has come.
+  [[nodiscard]] bool is_whole() const {
+    return parser_->is_done() || (phase_ == phase::arriving && !decompressor_ &&
+                                  parser_->content_length() == parser_->get().body().size());
   }
 
   /// Parses what has arrived, of one request at most. A request for which that fails, for want of
@@ -824,7 +851,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
     });
   }
   void parse() {
-    if (decompressor_ && !take()) return;
+    const bool is_read = phase_ == phase::arriving && buffer_.size() == 0;  // To where it stays.
+    if ((decompressor_ || is_read) && !take()) return;
     while (buffer_.size() > 0) {
       beast::error_code e;
       const std::size_t n = parser_->put(buffer_.data(), e);
@@ -864,15 +892,17 @@ class session final : public http_client, public std::enable_shared_from_this<se
   /// compressed body take several turns, between which others have theirs.
   /// @returns Whether to go on reading.
   bool take() {
-    const bool is_done = parser_->is_done();
+    const bool is_done = is_whole();
     if (is_done) {
       clock_.stop();
       server_.places.acts(place_);
     }
     bool has_more = false;
     if (decompressor_) {
-      std::string& body = parser_->get().body();
-      const auto result = decompressor_->step(body, is_done);
+      growing_bytes& body = parser_->get().body();
+      std::string_view left = body.view();
+      const auto result = decompressor_->step(left, is_done);
+      body.drop_front(body.size() - left.size());
       if (result == decompressor::result::failed) {
         const auto [status, why] = decompressor_->why();
         refuse(static_cast<http::status>(status), why);
@@ -1023,7 +1053,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void ask() {
     move_to(phase::asked);
-    asked_.body = parser_->get().body();
+    asked_.body = parser_->get().body().view();
     guard([&] { server_.app->asked(asked_, shared_from_this()); });
     if (is_asked()) watch();
   }

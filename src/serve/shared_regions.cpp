@@ -120,11 +120,13 @@ std::optional<protocol_error> shared_regions::enter(const std::string& name,
   }
   auto made = read_body(body, [&](const dom::object& o) { return open(name, o); });
   if (auto* const e = std::get_if<protocol_error>(&made)) return std::move(*e);
+  const std::lock_guard lock{mutex_};
   all_.emplace(name, std::move(std::get<0>(made)));
   return std::nullopt;
 }
 
 std::shared_ptr<const shared_region> shared_regions::find(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
   const auto at = all_.find(name);
   return at == all_.end() ? nullptr : at->second;
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <runtime/regular_file.hpp>
 #include <span>
@@ -52,7 +53,8 @@ class shared_region {
   std::uint64_t bytes_;
 };
 
-/// The regions that are registered, by name. Thread safety: one thread at a time.
+/// The regions that are registered, by name. Thread safety: one thread at a time, but any thread
+/// may call `find`.
 class shared_regions {
  public:
   /// Each holds a file of the process open.
@@ -64,12 +66,19 @@ class shared_regions {
   /// @returns Null if there is none of that name.
   [[nodiscard]] std::shared_ptr<const shared_region> find(std::string_view name) const;
   /// Forgets a region, if there is one of that name, as Triton does.
-  void leave(const std::string& name) { all_.erase(name); }
-  void clear() noexcept { all_.clear(); }
+  void leave(const std::string& name) {
+    const std::lock_guard lock{mutex_};
+    all_.erase(name);
+  }
+  void clear() noexcept {
+    const std::lock_guard lock{mutex_};
+    all_.clear();
+  }
   /// The body of a status. @param name Of the region; empty: of all.
   [[nodiscard]] std::variant<std::string, protocol_error> status(std::string_view name = {}) const;
 
  private:
+  mutable std::mutex mutex_;  // Whoever changes them holds it, and `find`.
   std::map<std::string, std::shared_ptr<const shared_region>, std::less<>> all_;
 };
 

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <support/complaint.hpp>
 #include <thread>
@@ -529,6 +532,45 @@ TEST_CASE("outputs are reserved before there is memory for them, and given back 
                     R"("datatype":"FP32","shape":[2,262144],"data":[]}]})"}
                 .size() +
             2 * ((std::size_t{1} << 19U)) - 1);
+}
+
+TEST_CASE("a long request is read on another thread, and is then one like others") {
+  constexpr std::size_t width = 1 << 16;
+  fixture f{{.name = "m",
+             .platform = "none",
+             .inputs = {{"x", runtime::data_type::f32, {width}}},
+             .outputs = {{"y", runtime::data_type::f32, {1}}},
+             .slo = 1h}};
+  const auto body = [](std::size_t values) {
+    std::string data = "0";
+    for (std::size_t i = 1; i < values; ++i) data += "," + std::to_string(i % 10);
+    return R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,65536],"data":[)" + data + "]}]}";
+  };
+  const auto right = f.ask(body(width));
+  const auto wrong = f.ask(body(width - 1));
+  const auto left = f.ask(body(width));
+  left->has_left = true;
+  std::function<void()> look = [&] {
+    const bool is_over = f.service.held.size() == 1 && wrong->reply && left.use_count() == 1;
+    f.http.post(is_over ? f.stop : look);
+  };
+  f.http.post(look);
+  f.http.run(f.app);
+  CHECK(f.service.unwoken == 0);
+  CHECK(wrong->reply->status == 400);
+  CHECK(test::gist{wrong->reply->body} == "... inputs[0].data ... 65535 ...");
+  REQUIRE(f.service.held.size() == 1);
+  const std::span<const std::byte> input = f.service.held[0]->input;
+  REQUIRE(input.size() == width * sizeof(float));
+  int mistakes = 0;
+  for (std::size_t i = 0; i < width; ++i) {
+    float value = -1;
+    std::memcpy(&value, input.data() + i * sizeof(float), sizeof(float));
+    mistakes += value == static_cast<float>(i % 10) ? 0 : 1;
+  }
+  CHECK(mistakes == 0);
+  f.end_last(outcome::completed);
+  CHECK_FALSE(left->reply);
 }
 
 }  // namespace

@@ -43,13 +43,15 @@ std::pair<int, std::string> decompressed(coding c, const std::vector<std::string
   for (std::size_t i = 0; i < parts.size(); ++i) {
     input += parts[i];
     for (result r = result::has_more; r == result::has_more;) {
-      r = d.step(input, i + 1 == parts.size());
+      std::string_view left = input;
+      r = d.step(left, i + 1 == parts.size());
+      input.erase(0, input.size() - left.size());
       if (d.held() > limit + http_piece) return {0, "held too much"};
       if (r == result::failed) {
         CHECK(d.why().second.find('\n') == std::string::npos);
         return d.why();
       }
-      if (r == result::ended) return {200, d.take_body()};
+      if (r == result::ended) return {200, std::string{d.take_body().view()}};
     }
   }
   return {0, "neither whole nor refused"};
@@ -156,7 +158,8 @@ TEST_CASE("a body that is cut anywhere is decompressed to the same, and so are s
 }
 
 TEST_CASE("a bomb takes no more memory than the limit, and a step at a time") {
-  std::string bytes = compressed(coding::gzip, std::string(std::size_t{64} << 20U, '\0'));
+  const std::string all = compressed(coding::gzip, std::string(std::size_t{64} << 20U, '\0'));
+  std::string_view bytes = all;
   CHECK(bytes.size() < std::size_t{400} << 10U);
   decompressor d{coding::gzip, std::size_t{1} << 20U};
   int steps = 1;

@@ -10,9 +10,11 @@
 #include <cstddef>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -393,6 +395,37 @@ TEST_CASE("large bodies that fill the bound leave each connection its own part o
   CHECK(more.ask("POST", "/c", std::string(2 * kib, 'x')) == std::pair{503, std::string{"503"}});
   CHECK(small.ask("POST", "/d", std::string(kib / 2, 'x')).first == 202);
   server.stop();
+  thread.join();
+}
+
+TEST_CASE(
+    "a body of known length arrives whole, in whatever parts, and behind it the next request") {
+  http_server server{{}};
+  server.listen();
+  echo app;
+  std::thread thread{[&] { server.run(app); }};
+  test::connection c{server.port()};
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 draw{seed};
+  constexpr std::size_t reads[] = {0, 1, 16'383, 16'384, 16'385, 300'000, 2'000'000};
+  for (int i = 0; i < 60; ++i) {
+    std::string body(reads[draw() % std::size(reads)] + draw() % 3, '\0');
+    for (char& letter : body) letter = static_cast<char>('a' + draw() % 26);
+    const std::string all =
+        "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+        "\r\n\r\n" + body + "GET /b HTTP/1.1\r\nHost: x\r\n\r\n";
+    for (std::size_t at = 0; at < all.size();) {
+      const std::size_t part = 1 + draw() % all.size();
+      c.send(all.substr(at, part));
+      at += part;
+    }
+    const auto [status, text] = c.answer();
+    CHECK(status == 202);
+    CHECK(std::pair{text.size(), text == "POST /a " + body} == std::pair{body.size() + 8, true});
+    CHECK(c.answer() == std::pair{202, std::string{"GET /b "}});
+  }
+  server.drain(5);
   thread.join();
 }
 

@@ -19,6 +19,11 @@ namespace cohort::runtime::onnx {
 namespace {
 
 constexpr const char* file_name = "libonnxruntime.so.1";
+constexpr const char* debian_name = "libonnxruntime.so.1.21";  // Of Debian 13's package.
+constexpr std::string_view packages =
+    "; scripts/onnxruntime gets it, from PyPI (onnxruntime) or npm (onnxruntime-node), and Debian "
+    "13 "
+    "has the package libonnxruntime1.21";
 constexpr const char* variable = "COHORT_ONNXRUNTIME";
 
 /// Of "1.30.0" the 30, which is the version of the table; 0 of what is no such text.
@@ -48,19 +53,22 @@ std::shared_ptr<const library> library::open(const std::string& path) {
     source = asked.empty() ? fmt::format(" ({} is not set)", variable)
                            : fmt::format(" (of {})", variable);
   }
-  if (asked.empty()) asked = file_name;
+  const bool is_anywhere = asked.empty();
+  if (is_anywhere) asked = file_name;
   const auto refuse = [&](std::string_view why) {
     throw resource_error{fmt::format("ONNX Runtime: {}{}: {}", asked, source, why)};
   };
 
   // Else some builds start a thread that reports on their use, and that no exception may leave.
   (void)setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // NOLINT(concurrency-mt-unsafe): as dlopen.
-  void* const handle = dlopen(asked.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  constexpr int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+  void* handle = dlopen(asked.c_str(), how);
   if (handle == nullptr) {
     const char* const told = dlerror();  // NOLINT(concurrency-mt-unsafe): the last of this thread.
     std::string why = detail::one_line(told == nullptr ? "cannot be loaded" : told);
     if (why.starts_with(asked + ": ")) why.erase(0, asked.size() + 2);  // Which is said already.
-    refuse(why);
+    if (is_anywhere) handle = dlopen(debian_name, how);
+    if (handle == nullptr) refuse(why.append(is_anywhere ? packages : ""));
   }
   void* const entry = dlsym(handle, detail::entry_point);
   if (entry == nullptr)

@@ -51,7 +51,9 @@ TEST_CASE("without a path the environment names the library") {
   setenv("COHORT_ONNXRUNTIME", "", 1);  // As if it were not set.
   const test::gist text = refusal("");
   if (text != "no error") {
-    CHECK(text == "ONNX Runtime: libonnxruntime.so.1 ... COHORT_ONNXRUNTIME ... not set ...");
+    CHECK(text ==
+          "ONNX Runtime: libonnxruntime.so.1 ... COHORT_ONNXRUNTIME ... not set ... PyPI "
+          "(onnxruntime) ... npm (onnxruntime-node) ... libonnxruntime1.21");
   }
 }
 

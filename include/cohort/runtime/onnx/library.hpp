@@ -22,7 +22,8 @@ struct ort_session_options;
 class library {
  public:
   /// @param path Of libonnxruntime.so.1. If empty, that in the environment's COHORT_ONNXRUNTIME;
-  /// if that is empty, too, wherever the system's loader finds it.
+  /// if that is empty, too, wherever the system's loader finds it, under that name or as
+  /// libonnxruntime.so.1.21, which Debian 13's package has.
   /// @throws resource_error If it is not there, is another library, or one too old: what was tried,
   /// and why it does not do.
   [[nodiscard]] static std::shared_ptr<const library> open(const std::string& path = {});
