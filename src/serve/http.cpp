@@ -800,9 +800,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (plain == 0) {
       return receive_into(buffer_.prepare(size), [this](std::size_t n) { buffer_.commit(n); });
     }
-    body.reserve_for(std::min(plain, size), body.size() + plain);
-    const std::span<char> room =
-        body.room().first(std::min({plain, body.room().size(), most_read}));
+    if (body.room().empty()) body.reserve(body.size() + std::min(plain, body.size()));
+    const std::span<char> free = body.room();
+    const std::span<char> room = free.first(std::min({plain, free.size(), most_read}));
     receive_into(asio::buffer(room.data(), room.size()),
                  [&body](std::size_t n) { body.commit(n); });
   }
@@ -822,12 +822,13 @@ class session final : public http_client, public std::enable_shared_from_this<se
                             });
   }
 
-  /// Bytes of a body of known length, sent as it is, that have still to come. They are read to
+  /// Bytes that have still to come of a long body of known length, sent as it is. They are read to
   /// where they stay, past the parser. 0: none, or it is the parser that tells.
   [[nodiscard]] std::size_t missing_plain_bytes() const {
     if (phase_ != phase::arriving || decompressor_ || parser_->is_done()) return 0;
     const auto length = parser_->content_length();
-    return length ? static_cast<std::size_t>(*length) - parser_->get().body().size() : 0;
+    const std::size_t come = parser_->get().body().size();
+    return length && come >= read_size ? static_cast<std::size_t>(*length) - come : 0;
   }
   /// Whether all of the request has come.
   [[nodiscard]] bool is_whole() const {
