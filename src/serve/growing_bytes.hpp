@@ -3,6 +3,7 @@
 /// Memory for a body that arrives: `growing_bytes`.
 #pragma once
 
+#include <sys/mman.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -41,6 +42,7 @@ class growing_bytes {
     static_cast<void>(bytes_.release());  // `realloc` has freed it.
     bytes_.reset(static_cast<char*>(grown));
     capacity_ = capacity;
+    if (capacity >= large) prefer_large_pages();
   }
   /// Makes room for `more` bytes behind those that are there: twice as many as then are, for
   /// others that follow, but no more than `most` unless they are needed.
@@ -66,6 +68,15 @@ class growing_bytes {
   }
 
  private:
+  static constexpr std::size_t large = std::size_t{4} << 20U;
+  /// A page fault for each 4 KiB would take longer than to receive them.
+  void prefer_large_pages() noexcept {
+    constexpr std::size_t page = 4096;
+    void* begin = bytes_.get();
+    std::size_t bytes = capacity_;
+    if (std::align(page, bytes - page, begin, bytes) == nullptr) return;
+    (void)::madvise(begin, bytes / page * page, MADV_HUGEPAGE);  // As the system likes.
+  }
   void swap(growing_bytes& other) noexcept {
     std::swap(bytes_, other.bytes_);
     std::swap(size_, other.size_);

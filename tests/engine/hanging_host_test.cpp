@@ -11,11 +11,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <latch>
 #include <memory>
+#include <numeric>
 #include <semaphore>
+#include <span>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "host_model.hpp"
 
@@ -208,6 +213,66 @@ TEST_CASE("a batch that hangs is given up, though one before it was kept where i
   while (told.seen < 2) std::this_thread::yield();
   CHECK(quick.out == 2);
   CHECK(stuck.out == 0);
+  backend.unbind();
+}
+
+/// Adds up rows of 1 MiB, when its latch is open.
+struct wide {
+  static constexpr std::size_t numbers = std::size_t{1} << 18U;
+  static std::string_view name() { return "wide"; }
+  static std::size_t stages() { return 1; }
+  static std::size_t boundary_bytes(std::size_t i) { return (i == 0 ? numbers : 1) * sizeof(int); }
+  void enqueue(std::size_t, runtime::host_executor::stream& s, const runtime::slice& x) const {
+    on->launch(s, [x, may_run = may_run] {
+      may_run->wait();
+      for (std::uint32_t row = 0; row < x.count; ++row) {
+        const auto* in = reinterpret_cast<const int*>(x.input) + row * numbers;
+        reinterpret_cast<int*>(x.output)[row] = std::accumulate(in, in + numbers, 0);
+      }
+    });
+  }
+  runtime::host_executor* on;
+  std::latch* may_run;
+};
+struct long_row : tensor_request {
+  explicit long_row(int x) : in(wide::numbers, x) {
+    input = std::as_bytes(std::span{in});
+    output = std::as_writable_bytes(std::span{&out, 1});
+  }
+  std::vector<int> in;
+  int out = 0;
+};
+TEST_CASE("long rows are gathered where they run, and not once their batch is abandoned") {
+  runtime::host_executor executor{runtime::host_options{.pool_bytes = std::size_t{8} << 20U}};
+  std::latch may_run{1};
+  using backend_type = executor_backend<runtime::host_executor, wide>;
+  ends told;
+  backend_type backend{executor};
+  backend.bind(told);
+  const device_id d{0};
+  backend.add_device(d);
+  backend.add_model(model_id{0}, d,
+                    {.batch_max = 2, .instance = std::make_unique<wide>(&executor, &may_run)});
+  long_row first{1};
+  long_row second{2};
+  auto third = std::make_unique<long_row>(3);  // Behind those in the stream, which wait.
+  deferred::batch both{};
+  both.requests.push_back(first);
+  both.requests.push_back(second);
+  both.number = 1;
+  backend.launch(both);
+  deferred::batch last{};
+  last.requests.push_back(*third);
+  last.number = 2;
+  backend.launch(last);
+  CHECK(backend.abandon(last));
+  last.requests.clear();
+  third.reset();
+  may_run.count_down();
+  while (told.seen < 2) std::this_thread::yield();
+  CHECK(first.out == int{1 << 18});
+  CHECK(second.out == 2 * int{1 << 18});
+  both.requests.clear();
   backend.unbind();
 }
 

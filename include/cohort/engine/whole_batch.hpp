@@ -24,6 +24,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -50,7 +51,8 @@ struct whole_batch_model {
 /// ahead waits in the stream. Rows are gathered in the host's memory when the batch is launched,
 /// and handed to their requests on the executor's thread, before the batch is reported, unless it
 /// was abandoned. Where buffers are host memory (`has_host_buffers`) they are gathered in the first
-/// one and handed over from the last, and not copied on the way. A request of several rows is a
+/// one and handed over from the last, and not copied on the way; a batch of more than 256 KiB is
+/// gathered on its stream then, so that the loop goes on. A request of several rows is a
 /// batch of its own, one slice that is computed as a whole or not at all. A pipeline of
 /// `executor_backend`.
 struct whole_batch {
@@ -64,6 +66,7 @@ struct whole_batch {
 
  private:
   static constexpr std::size_t depth = deferred::rank::entry_depth;
+  static constexpr std::size_t long_copy = std::size_t{256} << 10U;
 
   /// A batch's rows: boundaries in turns, and on their way in and out.
   template <class Executor>
@@ -128,8 +131,9 @@ class whole_batch::lane {
  private:
   template <runtime::executor, class>
   friend class whole_batch::instance;
-  /// Who may write to the outputs of a batch: nobody, once it is abandoned.
-  enum class holder : std::uint8_t { device, outcome, nobody };
+  /// Who may use the memory of a batch's requests: nobody, once it is abandoned. `gathering`: the
+  /// device reads it just now.
+  enum class holder : std::uint8_t { device, gathering, outcome, nobody };
   struct slot : runtime::completion {
     lane* owner = nullptr;
     const deferred::batch* batch = nullptr;
@@ -204,7 +208,7 @@ class whole_batch::instance {
     l.next_ = (l.next_ + 1) % depth;
     try {
       arrange(*s.rows, b);
-      copy_in(l, *s.rows);
+      copy_in(l, s);
       run_stages(l, s);
       copy_out(l, *s.rows);
     } catch (const std::exception& e) {
@@ -224,9 +228,11 @@ class whole_batch::instance {
     // By its number, too: a batch before it may have been at its address.
     const auto s = std::ranges::find_if(
         l.slots_, [&](const auto& x) { return x.batch == &b && x.at.number == b.number; });
-    auto expected = holder::device;
-    if (s == l.slots_.end() || !s->held_by.compare_exchange_strong(expected, holder::nobody)) {
-      return false;
+    if (s == l.slots_.end()) return false;
+    for (auto is = holder::device; !s->held_by.compare_exchange_strong(is, holder::nobody);) {
+      if (is != holder::gathering) return false;
+      is = holder::device;  // In a moment.
+      std::this_thread::yield();
     }
     s->given_up.store(true);
     if constexpr (requires { model_->interrupt(); }) model_->interrupt();
@@ -314,17 +320,32 @@ class whole_batch::instance {
             .count = static_cast<std::uint32_t>(count),
             .size = size};
   }
-  void copy_in(lane<Executor>& l, rows_type& s) {
+  void copy_in(lane<Executor>& l, typename lane<Executor>::slot& s) {
+    rows_type& set = *s.rows;
     const std::size_t bytes = input_bytes();
-    std::byte* to = s.in;
-    for (const tensor_request* r : s.requests) {
-      copy_rows(to, bytes, *r);
-      to += bytes;
+    if constexpr (has_host_buffers<Executor> && runtime::launching_executor<Executor>) {
+      if (bytes * set.unfit.size() > long_copy) {
+        return l.executor_->launch(l.stream_, [&s, bytes] {
+          using holder = typename lane<Executor>::holder;
+          auto expected = holder::device;
+          if (!s.held_by.compare_exchange_strong(expected, holder::gathering)) return;
+          gather(*s.rows, bytes);
+          s.held_by.store(holder::device);
+        });
+      }
     }
+    gather(set, bytes);
     if constexpr (!has_host_buffers<Executor>) {
-      l.executor_->copy(
-          l.stream_,
-          {.destination = s.rows[0].data(), .source = s.in, .row_bytes = bytes * s.unfit.size()});
+      l.executor_->copy(l.stream_, {.destination = set.rows[0].data(),
+                                    .source = set.in,
+                                    .row_bytes = bytes * set.unfit.size()});
+    }
+  }
+  static void gather(rows_type& set, std::size_t row_bytes) noexcept {
+    std::byte* to = set.in;
+    for (const tensor_request* r : set.requests) {
+      copy_rows(to, row_bytes, *r);
+      to += row_bytes;
     }
   }
   void copy_out(lane<Executor>& l, rows_type& s) {
