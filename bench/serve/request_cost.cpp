@@ -3,8 +3,8 @@
 // and beyond computing? The inference server's own parts (HTTP, protocol, engine with the policy
 // adaptive, host executor) over a model of lenet's interface that computes nothing, loaded by a
 // process of its own over a number of connections, each of which waits for its answer. In turns:
-// live, binary, JSON; told are the medians of the turns. Then: how long do four connections with
-// such binary requests wait, at the 99th percentile, alone and beside two that post 16 MiB?
+// live, binary, JSON; told are the medians of the turns. Then: how long do live and binary requests
+// wait, at the 99th percentile, alone and beside two connections that post 16 MiB?
 // Usage: serve.request_cost [CONNECTIONS [SECONDS [TURNS]]]; 32 1 9 by default. Exit status 1 if
 // binary takes more than 8 us beyond live, or the 99th percentile is more than three times the one
 // alone, but not in runs of less than a second.
@@ -51,7 +51,6 @@ using namespace std::chrono_literals;
 constexpr std::size_t pixels = 784;
 constexpr double most_us = 8;
 constexpr double most_times = 3;
-constexpr std::size_t few = 4;                    // Connections, beside two that post long bodies.
 constexpr std::int64_t numbers = (1 << 22) - 64;  // Of a long body, which has 16 MiB.
 const serve::model_meta lenet{.name = "lenet",
                               .platform = "none",
@@ -342,11 +341,12 @@ int main(int argc, char** argv) {
     for (const kind k : {live, binary, json}) each[k].push_back(measure(k, seconds));
   }
   std::array<std::array<std::vector<double>, kinds + 1>, 2> waits;  // By what is beside, if any.
-  for (const kind k : {long_binary, long_json}) (void)take_turn({binary, seconds / 4, few, k});
+  for (const kind k : {long_binary, long_json})
+    (void)take_turn({binary, seconds / 4, connections, k});
   for (std::size_t i = 0; i < turns; ++i) {
     for (const kind what : {live, binary}) {
       for (const kind k : {kinds, long_binary, long_json}) {
-        waits[what][k].push_back(take_turn({what, seconds, few, k}).p99_us);
+        waits[what][k].push_back(take_turn({what, seconds, connections, k}).p99_us);
       }
     }
   }
@@ -368,7 +368,7 @@ int main(int argc, char** argv) {
   bool is_met = median(each[binary]) - median(each[live]) <= most_us;
   if (!is_met) fmt::print("binary: more than {} us beyond live\n", most_us);
   for (const kind what : {live, binary}) {
-    fmt::print("{} connections, {}: 99th percentile of the waits in us\n", few,
+    fmt::print("{} connections, {}: 99th percentile of the waits in us\n", connections,
                what == live ? "live" : "binary");
     for (const auto& [name, k] :
          {std::pair{"alone", kinds}, {"beside binary", long_binary}, {"beside JSON", long_json}}) {
