@@ -171,19 +171,19 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
                          const std::shared_ptr<serve::http_client>& client);
   [[nodiscard]] serve::shared_access shared_by(const unread& asked) const;
 
-  // infer_reading.cpp
-  struct reading;
+  // long_requests.cpp
   struct readers;
   [[nodiscard]] static std::shared_ptr<readers> make_readers();
   void end_reading();
   [[nodiscard]] static bool is_long(const unread& u);
-  void infer(const unread& asked, time_point arrival);
-  void read(reading& r, serve::infer_parser& parser) const;
+  struct reading;
   void read_elsewhere(const unread& u, model_catalog::entry found, time_point arrival);
   void resume(reading& r);
-  void begin(reading& r);
 
   // infer_jobs.cpp
+  void infer(const unread& asked, time_point arrival);
+  void read(reading& r, serve::infer_parser& parser) const;
+  void begin(reading& r);
   void enter_sequence(std::unique_ptr<infer_job> j);
   void run_of_sequence(std::unique_ptr<infer_job> j) noexcept;
   [[nodiscard]] bool keep_states(const infer_job& j);

@@ -91,6 +91,18 @@ struct infer_app::infer_job final : sequence_request {
   }
 };
 
+/// An infer request that is read, on this thread or another.
+struct infer_app::reading {
+  unread asked;
+  model_catalog::entry model;
+  time_point arrival;  // Its deadline counts from here.
+  time_point until{};  // Later it is not worth reading.
+  bool is_late = false;
+  std::unique_ptr<infer_job> job{};
+  std::optional<serve::protocol_error> error{};  // Else: why there is none.
+  std::size_t lacks = 0;                         // Or so many bytes, for want of which.
+};
+
 /// An answer that is written while its client takes it.
 struct infer_app::large_answer final : serve::http_body {
   explicit large_answer(infer_job& j)

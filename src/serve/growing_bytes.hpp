@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <span>
 #include <string_view>
@@ -16,12 +15,13 @@
 
 namespace cohort::serve {
 
-/// Bytes to which more are appended. Unlike `std::string` it leaves new memory as it is, and large
-/// blocks grow without a copy where the system can move their pages (`realloc`).
+/// Bytes to which more are appended. Unlike those of `std::string` new ones are left as they are,
+/// and blocks from 1 MiB on grow without a copy: the system moves their pages.
 /// Thread safety: one thread at a time.
 class growing_bytes {
  public:
   growing_bytes() = default;
+  ~growing_bytes() { capacity_ < mapped ? std::free(bytes_) : unmap(bytes_, capacity_); }
   growing_bytes(growing_bytes&& other) noexcept { swap(other); }
   growing_bytes& operator=(growing_bytes&& other) noexcept {
     growing_bytes taken{std::move(other)};
@@ -32,17 +32,15 @@ class growing_bytes {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  [[nodiscard]] std::string_view view() const noexcept { return {bytes_.get(), size_}; }
+  [[nodiscard]] std::string_view view() const noexcept { return {bytes_, size_}; }
 
   /// Makes room for `capacity` bytes in all, exactly. @throws std::bad_alloc Nothing has changed.
   void reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
-    void* const grown = std::realloc(bytes_.get(), capacity);
+    void* const grown = capacity < mapped ? std::realloc(bytes_, capacity) : map(capacity);
     if (grown == nullptr) throw std::bad_alloc{};
-    static_cast<void>(bytes_.release());  // `realloc` has freed it.
-    bytes_.reset(static_cast<char*>(grown));
+    bytes_ = static_cast<char*>(grown);
     capacity_ = capacity;
-    if (capacity >= large) prefer_large_pages();
   }
   /// Makes room for `more` bytes behind those that are there: twice as many as then are, for
   /// others that follow, but no more than `most` unless they are needed.
@@ -51,31 +49,38 @@ class growing_bytes {
     if (size > capacity_) reserve(std::max(size, std::min(2 * size, most)));
   }
   /// The room behind them.
-  [[nodiscard]] std::span<char> room() noexcept {
-    return {bytes_.get() + size_, capacity_ - size_};
-  }
+  [[nodiscard]] std::span<char> room() noexcept { return {bytes_ + size_, capacity_ - size_}; }
   /// The first `n` bytes of the room have been written.
   void commit(std::size_t n) noexcept { size_ += n; }
   /// @pre There is room for them.
   void append(std::string_view bytes) noexcept {
-    if (!bytes.empty()) std::memcpy(bytes_.get() + size_, bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(bytes_ + size_, bytes.data(), bytes.size());
     size_ += bytes.size();
   }
   /// Removes the first `n`. O(size).
   void drop_front(std::size_t n) noexcept {
     size_ -= n;
-    if (size_ > 0) std::memmove(bytes_.get(), bytes_.get() + n, size_);
+    if (size_ > 0) std::memmove(bytes_, bytes_ + n, size_);
   }
 
  private:
-  static constexpr std::size_t large = std::size_t{4} << 20U;
-  /// A page fault for each 4 KiB would take longer than to receive them.
-  void prefer_large_pages() noexcept {
-    constexpr std::size_t page = 4096;
-    void* begin = bytes_.get();
-    std::size_t bytes = capacity_;
-    if (std::align(page, bytes - page, begin, bytes) == nullptr) return;
-    (void)::madvise(begin, bytes / page * page, MADV_HUGEPAGE);  // As the system likes.
+  static constexpr std::size_t mapped = std::size_t{1} << 20U;  // Those from here on are.
+
+  static void unmap(void* block, std::size_t bytes) noexcept { (void)::munmap(block, bytes); }
+  /// @returns The bytes in a block of pages in place of the one before; null: that stays.
+  void* map(std::size_t capacity) noexcept {
+    const bool is_mapped = capacity_ >= mapped;
+    void* const block = is_mapped ? ::mremap(bytes_, capacity_, capacity, MREMAP_MAYMOVE)
+                                  : ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return nullptr;
+    if (!is_mapped) {
+      if (size_ > 0) std::memcpy(block, bytes_, size_);
+      std::free(bytes_);
+    }
+    // Where the system has them: a fault for each 4 KiB takes longer than to receive these.
+    (void)::madvise(block, capacity, MADV_HUGEPAGE);
+    return block;
   }
   void swap(growing_bytes& other) noexcept {
     std::swap(bytes_, other.bytes_);
@@ -83,10 +88,7 @@ class growing_bytes {
     std::swap(capacity_, other.capacity_);
   }
 
-  struct free_bytes {
-    void operator()(char* p) const noexcept { std::free(p); }
-  };
-  std::unique_ptr<char[], free_bytes> bytes_;
+  char* bytes_ = nullptr;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
 };

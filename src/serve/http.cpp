@@ -52,7 +52,7 @@ class session;
 
 /// Of one read; more of long bodies.
 constexpr std::size_t read_size = std::size_t{16} << 10U;
-constexpr std::size_t most_read = 16 * read_size;
+constexpr std::size_t most_read = 4 * read_size;
 /// How long a connection beyond the limit may take to say what it wants.
 constexpr duration probe_patience = std::chrono::seconds{1};
 /// How much longer a kept connection is kept than clients are told: what they send in that time is
