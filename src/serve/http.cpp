@@ -13,9 +13,7 @@
 
 #include <fmt/format.h>
 
-#include <linux/filter.h>
 #include <linux/sockios.h>
-#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <algorithm>
@@ -180,17 +178,6 @@ bool is_of_proxy(const Field& f) {
   return std::ranges::any_of(others, [&](auto other) { return beast::iequals(name, other); }) ||
          (name.size() > forwarded.size() &&
           beast::iequals(name.substr(0, forwarded.size()), forwarded));
-}
-
-/// Drops what would begin a connection, so that none comes between the last that is accepted and
-/// the closing of the port. Where the system has no such filter, one that does is reset.
-void let_nobody_in(int listener) {
-  constexpr unsigned flags_at = 13;  // Of a TCP segment.
-  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, flags_at),
-                           BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
-                           BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
-  const sock_fprog filter{.len = std::size(program), .filter = program};
-  (void)setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
 }
 
 }  // namespace
@@ -1267,9 +1254,9 @@ void http_server::state::make_room(const Find& find) {
 }
 
 /// Takes the connections that the system has accepted for us, before the port is closed: it would
-/// reset them.
+/// reset them. It accepts no more meanwhile, but one at a time.
 void http_server::state::empty_the_queue() {
-  let_nobody_in(acceptor.native_handle());
+  (void)::listen(acceptor.native_handle(), 0);
   beast::error_code e;
   acceptor.non_blocking(true, e);
   while (!e || e == asio::error::connection_aborted) {
