@@ -17,7 +17,7 @@ if(TARGET inference_server)
     # They cut their models as a user does.
     cohort_add_tests(
       inference
-      NAMES repository_server repository_pipelines open_server ensemble_server triton_server
+      NAMES repository_server repository_pipelines open_server ensemble_server triton_server cache_server
       LIBS cohort_models cohort_onnx cohort_onnx_models
       DEFINITIONS "${server}" "COHORT_COMMAND=\"$<TARGET_FILE:cohort_command>\"" "SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
       DEPENDS inference_server cohort_command
