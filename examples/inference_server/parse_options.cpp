@@ -18,10 +18,12 @@
 #include <inference/triton_options.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 #include <registry/number_option.hpp>
 #include <registry/parse_errors.hpp>
 #include <serve/log.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cohort::inference {
@@ -81,7 +83,22 @@ struct triton_choices {
   bool has_http = true;
   bool has_metrics = true;
   serve::log_levels log;
+  std::optional<std::string> cache{};
+  std::optional<std::size_t> cache_bytes{};
 };
+
+constexpr double most_cache_bytes = 1ULL << 44U;  // That of --response-cache-mib.
+
+/// The bytes of a response cache that --cache-config asks for.
+std::size_t cache_bytes(const std::string& text) {
+  constexpr std::string_view local = "local,size=";
+  if (!text.starts_with(local)) {
+    fail(fmt::format("--cache-config: got {}, expected local,size=BYTES",
+                     formats::quote_short(text)));
+  }
+  return static_cast<std::size_t>(
+      number("--cache-config", text.substr(local.size()), 0, most_cache_bytes));
+}
 
 void add_triton_options(CLI::App& app, options& o, triton_choices& t) {
   registry::heading(app, "Options of tritonserver");
@@ -98,6 +115,11 @@ void add_triton_options(CLI::App& app, options& o, triton_choices& t) {
   boolean("--log-info", t.log.info, "log lines of severity info");
   boolean("--log-warning", t.log.warning, "log warnings");
   boolean("--log-error", t.log.error, "log errors");
+  app.add_option("--cache-config", t.cache, "memory of the response cache, in bytes")
+      ->type_name("local,size=BYTES");
+  app.add_option("--response-cache-byte-size", t.cache_bytes, "the same in an older spelling")
+      ->type_name("BYTES")
+      ->check(within(0, most_cache_bytes));
   app.add_option("--id", o.server_name, "name of the server in its metadata")->type_name("NAME");
 }
 
@@ -105,6 +127,9 @@ void add_triton_options(CLI::App& app, options& o, triton_choices& t) {
 void apply_triton_options(options& o, const triton_choices& t, const triton_command& command) {
   if (o.repository.empty()) fail("--model-repository: missing: expected a folder");
   if (!t.has_http) fail("--allow-http: got false, but this server answers over HTTP alone");
+  if (t.cache && t.cache_bytes) fail("--response-cache-byte-size: not with --cache-config");
+  if (t.cache_bytes) o.response_cache_bytes = *t.cache_bytes;
+  if (t.cache) o.response_cache_bytes = cache_bytes(*t.cache);
   if (!t.has_metrics) o.management_port.reset();
   o.has_metrics = t.has_metrics;
   o.has_triton_metrics = true;
@@ -147,6 +172,7 @@ options parse_options(int argc, char** argv) {
   triton_choices triton;
   registry::policy_options how;
   double lame_duck_ms = -1;
+  std::size_t response_cache_mib = 0;
   const auto option = [&app](const char* name, auto& into, const char* type,
                              const std::string& what) {
     return app.add_option(name, into, what)->type_name(type);
@@ -165,6 +191,10 @@ options parse_options(int argc, char** argv) {
   option("--model-memory-mb", o.model_memory_mb, "MB",
          "memory for models and batches of --repository, in MB (10^6 bytes)")
       ->check(within(16, 1 << 20));
+  option("--response-cache-mib", response_cache_mib, "MIB",
+         "memory for answers that are kept for equal requests, of models of --repository with "
+         "response_cache in their config.pbtxt, in MiB; 0 keeps none")
+      ->check(within(0, 1 << 24));
   option("--load-timeout-s", o.load_timeout_s, "S",
          "time after which a load of a model of --repository is abandoned, in seconds; 0: no limit")
       ->check(within(0, 86400.0));
@@ -334,6 +364,7 @@ options parse_options(int argc, char** argv) {
                        mode == "poll" ? "--model-control-mode" : "--load-model"));
     }
   }
+  o.response_cache_bytes = response_cache_mib << 20U;
   if (is_triton) apply_triton_options(o, triton, command);
   try {
     health.apply();
@@ -362,8 +393,9 @@ options parse_options(int argc, char** argv) {
       }
     }
   }
-  for (const char* onnx : {"--onnx-library", "--model-memory-mb", "--load-timeout-s",
-                           "--ready-without-models", "--model-control-mode", "--load-model"}) {
+  for (const char* onnx :
+       {"--onnx-library", "--model-memory-mb", "--response-cache-mib", "--load-timeout-s",
+        "--ready-without-models", "--model-control-mode", "--load-model"}) {
     if (app.count(onnx) > 0 && o.repository.empty()) {
       fail(fmt::format("{}: only with --repository", onnx));
     }

@@ -293,6 +293,11 @@ class config_maker {
     if (in_.has_version_policy()) read_versions(in_.version_policy());
     read_warmups();
     read_parameters();
+    out_.response_cache = in_.response_cache().enable();
+    if (out_.response_cache && out_.sequences) {
+      fail(at("response_cache.enable"), "true",
+           "false: answers of a model with sequence_batching depend on earlier requests");
+    }
     return std::move(out_);
   }
 

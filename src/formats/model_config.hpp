@@ -123,6 +123,7 @@ struct model_config {
   std::vector<instance_group> instances{};       ///< Empty: as the server chooses.
   version_policy versions{};
   std::vector<model_warmup> warmups{};
+  bool response_cache = false;  ///< Answers are kept for equal requests. Not beside `sequences`.
   std::string file = "model.onnx";                  ///< Below each version's folder: "A" or "A/B".
   std::map<std::string, std::string> parameters{};  ///< As written, known or not.
 

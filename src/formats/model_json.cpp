@@ -190,7 +190,10 @@ std::string to_json(const model_config& c) {
   }
   w.end_object().key("model_warmup").begin_array();
   for (const model_warmup& m : c.warmups) write_warmup(w, m);
-  w.end_array().end_object();
+  w.end_array();
+  if (c.response_cache)
+    w.key("response_cache").begin_object(line).field("enable", true).end_object();
+  w.end_object();
   return w.take();
 }
 

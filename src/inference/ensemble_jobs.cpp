@@ -222,7 +222,7 @@ void infer_app::step_computed(step_client& c, infer_job& j) {
         error_reply(429, "there is no memory for what it made", {{"Retry-After", "1"}}));
   }
   const std::vector<runtime::shaped_tensor> made =
-      j.run || j.model->ensemble ? std::move(j.outputs) : j.dense_outputs();
+      !j.outputs.empty() ? std::move(j.outputs) : j.dense_outputs();
   for (const ensemble_plan::port& p : asked.model->ensemble->steps()[c.which].outputs) {
     const auto& infos = j.model->meta.outputs;
     const auto at = static_cast<std::size_t>(

@@ -60,6 +60,7 @@ infer_app::infer_app(const options& o, serve::http_server& http, serve::metrics&
       tokens_{{}, "--control-token-file", o.control_token_file},
       gate_{o.has_control, tokens_, o.management_port.has_value()},
       parser_{o.max_rows},
+      cache_{o.response_cache_bytes},
       watch_{o} {
   serve::key_ring::keep_apart(keys_, tokens_);
   if (o.has_triton_metrics) counters_.triton.emplace(counters_);

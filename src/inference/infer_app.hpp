@@ -32,6 +32,7 @@
 #include "model_catalog.hpp"
 #include "model_service.hpp"
 #include "options.hpp"
+#include "response_cache.hpp"
 #include "service_watch.hpp"
 
 namespace cohort::inference {
@@ -199,6 +200,8 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void write(infer_job& j);
   struct large_answer;
   void answer_large(const std::shared_ptr<large_answer>& a);
+  [[nodiscard]] bool answer_from_cache(infer_job& j);
+  void keep_answer(infer_job& j);
   void make_room_for_ends();
   void learn_from(const infer_job& j, std::optional<outcome> worst, time_point now);
   void count(const infer_job& j, bool is_success, std::optional<outcome> worst,
@@ -212,6 +215,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   serve::control_gate gate_;
   serve::infer_parser parser_;
   serve::shared_regions regions_;  // That clients have registered.
+  response_cache cache_;
   steady_clock clock_;
   model_service* models_ = nullptr;
   std::atomic<bool> is_started_{false};

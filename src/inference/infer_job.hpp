@@ -64,7 +64,9 @@ struct infer_app::infer_job final : sequence_request {
   std::vector<runtime::shaped_tensor> inputs;  // Until they are the run's.
   std::shared_ptr<runtime::onnx::open_run> run;
   std::vector<runtime::shaped_tensor> outputs;  // Of its answer, as clients have them.
-  step_ptr step;                                // Its client, if that is a step of an ensemble.
+  std::string cache_key;                        // What its answer is kept by; empty: it is not.
+  std::optional<duration> cache_time;  // If its answer was looked for: what that and keeping took.
+  step_ptr step;                       // Its client, if that is a step of an ensemble.
   std::uint64_t number = 0;
   std::uint64_t row_out = 0;  // An engine gives back a row, too.
   std::atomic<std::size_t> left{0};
@@ -82,6 +84,8 @@ struct infer_app::infer_job final : sequence_request {
   void copy_inputs();
   void make_run();
   [[nodiscard]] std::vector<runtime::shaped_tensor> dense_outputs() const;
+  [[nodiscard]] std::size_t cache_key_bytes() const noexcept;
+  [[nodiscard]] std::string make_cache_key() const;
   static std::unique_ptr<infer_job> of(std::unique_ptr<sequence_request> r) {
     return std::unique_ptr<infer_job>{static_cast<infer_job*>(r.release())};
   }

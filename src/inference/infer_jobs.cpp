@@ -137,6 +137,39 @@ std::vector<runtime::shaped_tensor> infer_app::infer_job::dense_outputs() const 
   return all;
 }
 
+/// At least as many as `make_cache_key` makes.
+std::size_t infer_app::infer_job::cache_key_bytes() const noexcept {
+  std::size_t numbers = 4;
+  std::size_t bytes = 0;
+  for (const auto& in : asked.inputs) bytes += in.size();
+  for (const auto& shape : asked.shapes) numbers += 1 + shape.size();
+  return (numbers + asked.inputs.size()) * sizeof(std::uint64_t) + bytes;
+}
+
+/// All that the outputs depend on. The load stands for the model, its version, and the order and
+/// types of its inputs. Each length stands before what it is of, so different requests have
+/// different keys.
+std::string infer_app::infer_job::make_cache_key() const {
+  std::string key;
+  key.reserve(cache_key_bytes());
+  const auto add = [&key](std::uint64_t n) {
+    key.append(reinterpret_cast<const char*>(&n), sizeof(n));
+  };
+  for (const std::uint64_t n :
+       {model->load, wanted_by(asked), std::uint64_t{asked.rows}, std::uint64_t{asked.size}}) {
+    add(n);
+  }
+  for (const auto& shape : asked.shapes) {
+    add(shape.size());
+    for (const std::int64_t d : shape) add(static_cast<std::uint64_t>(d));
+  }
+  for (const auto& in : asked.inputs) {
+    add(in.size());
+    key.append(reinterpret_cast<const char*>(in.data()), in.size());
+  }
+  return key;
+}
+
 /// The tensors of a request with shapes of its own: a run that hangs may read them when the client
 /// has gone.
 void infer_app::infer_job::copy_inputs() {
@@ -200,9 +233,17 @@ void infer_app::read(reading& r, serve::infer_parser& parser) const {
   j->taken = taken;
   j->asked = std::move(std::get<serve::infer_request>(parsed));
   j->memory = serve::held_bytes{http_.memory()};
-  if (const std::size_t needed = j->bytes_needed(r.model->output); !j->memory.resize(needed)) {
+  const bool is_cached = cache_.capacity() > 0 && r.model->meta.has_response_cache;
+  const std::size_t needed =
+      j->bytes_needed(r.model->output) + (is_cached ? j->cache_key_bytes() : 0);
+  if (!j->memory.resize(needed)) {
     r.lacks = needed;
     return;
+  }
+  if (is_cached) {
+    const time_point began = clock_.now();
+    j->cache_key = j->make_cache_key();
+    j->cache_time = clock_.now() - began;
   }
   if (r.model->open) j->copy_inputs();
   r.job = std::move(j);
@@ -237,9 +278,57 @@ void infer_app::begin(reading& r) {
                std::move(fields));
   }
   if (model.ensemble) return begin_ensemble(std::move(r.job));
+  if (r.job->cache_time && answer_from_cache(*r.job)) return;
   watch_.arrived(model.row, r.job->asked.rows, now);
   if (model.open && model.open->plan) return enter_sequence(std::move(r.job));
   submit(r.job);
+}
+
+/// Looks for the answer of an equal request. The scheduler does not hear of one that is found.
+/// @returns Whether it was there, and the client has it.
+bool infer_app::answer_from_cache(infer_job& j) {
+  const time_point began = clock_.now();
+  const response_cache::outputs* const found = cache_.find(j.cache_key);
+  *j.cache_time += clock_.now() - began;
+  if (found == nullptr) return false;
+  j.outputs = *found;
+  for (const runtime::shaped_tensor& t : j.outputs) j.output_bytes += t.bytes.size();
+  j.step ? step_computed(*j.step, j) : write(j);
+  const time_point now = clock_.now();
+  serve::model_statistics& to = statistics_of(*j.model);
+  to.success.add(now - j.arrival);
+  to.queue.add(j.taken - j.arrival);
+  to.cache_hit.add(*j.cache_time);
+  counters_.cache_lookups.add(1, j.model->row.index(), 0);
+  for (std::uint32_t i = 0; i < j.asked.rows; ++i) {
+    counters_.ended(j.model->row, outcome::completed, now - j.arrival);
+  }
+  if (counters_.triton) counters_.triton->show(j.model->version_index(), to);
+  return true;
+}
+
+/// Keeps what was computed, in memory of its own: an output of a run may be a part of a larger
+/// block.
+void infer_app::keep_answer(infer_job& j) {
+  const time_point began = clock_.now();
+  serve::guarded("inference_server", "an answer is not kept", [&] {
+    response_cache::outputs all = j.run ? j.outputs : j.dense_outputs();
+    const std::uint64_t wanted = wanted_by(j.asked);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if ((wanted >> std::min<std::size_t>(i, 63) & 1U) == 0) all[i] = {};
+    }
+    if (response_cache::bytes_of(j.cache_key, all) > cache_.capacity()) return;
+    for (runtime::shaped_tensor& t : all) {
+      if (!j.run) break;
+      const std::shared_ptr<std::byte[]> block{new std::byte[t.bytes.size()]};
+      std::ranges::copy(t.bytes, block.get());
+      t.bytes = {block.get(), t.bytes.size()};
+      t.owner = block;
+    }
+    cache_.insert(std::move(j.cache_key), std::move(all));
+    counters_.cache_bytes.set(static_cast<double>(cache_.bytes()));
+  });
+  *j.cache_time += clock_.now() - began;
 }
 
 /// Those that wait for their turn hold their models, which hold them.
@@ -517,6 +606,7 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
       j.output_bytes += t.bytes.size();
     }
   }
+  if (!j.cache_key.empty()) keep_answer(j);
   if (j.step) return step_computed(*j.step, j);
   write(j);
 }
@@ -583,6 +673,10 @@ void infer_app::count(const infer_job& j, bool is_success, std::optional<outcome
   to.last_inference = std::chrono::system_clock::now();
   to.compute_input.add(j.submitted - j.taken);
   to.compute_output.add(now - answering);
+  if (j.cache_time) {
+    to.cache_miss.add(*j.cache_time);
+    counters_.cache_lookups.add(1, j.model->row.index(), 1);
+  }
   duration waited = j.taken - j.arrival;
   duration computed{0};
   for (const infer_job::part& r : j.parts) {

@@ -15,8 +15,10 @@
 #include <cohort/serve/infer_request.hpp>
 #include <cohort/serve/metrics.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,6 +75,12 @@ struct open_requests {
                                                  const std::vector<std::int64_t>& from,
                                                  const std::vector<std::int64_t>& to);
 
+/// A number that no call before has returned. Thread safety: any thread.
+[[nodiscard]] inline std::uint64_t next_load() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 /// A model that is served.
 struct served_model {
   model_id id;
@@ -88,6 +96,8 @@ struct served_model {
   std::shared_ptr<const serve::metric_owner> counted{};  ///< Whose number `row` is, if it may go.
   std::shared_ptr<const serve::metric_owner>
       version{};  ///< Likewise what its version is counted as.
+  /// The same in all copies of one load of a version, and in nothing else.
+  std::uint64_t load = next_load();
 
   /// Its number among versions.
   [[nodiscard]] std::size_t version_index() const noexcept {

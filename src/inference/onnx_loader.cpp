@@ -343,7 +343,8 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
               .is_open = true,
               .runs_alone = checked.runs_alone,
               .max_rows = has_rows ? checked.most_rows : 0,
-              .labels = labels_of(m, checked.config, rows.outputs)};
+              .labels = labels_of(m, checked.config, rows.outputs),
+              .has_response_cache = checked.config.response_cache};
   if (out.open->plan) out.meta.sequences = out.open->plan->ids();
   out.config = std::move(checked.config);
   warm(*out.open, out.config, m.config_file, stop);
@@ -494,7 +495,8 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .max_size = whole.max_size,
               .batches = checked.batches,
               .max_rows = is_stated ? checked.most_rows : 0,
-              .labels = labels_of(m, checked.config, whole.outputs)};
+              .labels = labels_of(m, checked.config, whole.outputs),
+              .has_response_cache = checked.config.response_cache};
   out.config = std::move(checked.config);
   out.key = key_of(m.name, v, of, m.dir, with, out.max_batch, whole.max_size);
   // Rows that fill a batch up would be a part of a run that is to be a request's alone.
@@ -568,7 +570,8 @@ unsigned devices_for(const options& o, const onnx_backend& with,
   return with.cuda_device ? 1 : std::max(2U, std::thread::hardware_concurrency()) - 1;
 }
 
-std::vector<std::string> notes_on(const formats::repository_model& m, const onnx_backend& with) {
+std::vector<std::string> notes_on(const formats::repository_model& m, const onnx_backend& with,
+                                  const options& o) {
   std::vector<std::string> all = m.notes;
   if (!m.config) return all;
   all.insert(all.end(), m.config->ignored.begin(), m.config->ignored.end());
@@ -579,6 +582,15 @@ std::vector<std::string> notes_on(const formats::repository_model& m, const onnx
     all.push_back(fmt::format("{}: instance_group.kind: {}: ONNX models run on the {} here",
                               m.config_file, is_on_gpu ? "KIND_CPU" : "KIND_GPU",
                               is_on_gpu ? "GPU" : "host (--executor cuda: on the GPU)"));
+  }
+  if (m.config->response_cache) {
+    const std::string_view why = !m.config->steps.empty()      ? "of an ensemble, not of its models"
+                                 : !o.plan.empty()             ? "with --plan"
+                                 : o.response_cache_bytes == 0 ? "without --response-cache-mib"
+                                                               : "";
+    if (!why.empty()) {
+      all.push_back(fmt::format("{}: response_cache.enable is ignored {}", m.config_file, why));
+    }
   }
   return all;
 }

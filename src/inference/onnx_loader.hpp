@@ -71,9 +71,9 @@ struct onnx_backend {
                                    const std::vector<formats::repository_model>& all);
 
 /// What an operator should know of a model's folder and configuration, by lines: what is odd, what
-/// is ignored, and what this backend does otherwise.
+/// is ignored, and what this server does otherwise.
 [[nodiscard]] std::vector<std::string> notes_on(const formats::repository_model& m,
-                                                const onnx_backend& with);
+                                                const onnx_backend& with, const options& o);
 
 /// Behind what a model says that fails when it is measured: it may be that its lengths end before.
 [[nodiscard]] inline std::string length_hint(std::uint32_t max_size) {

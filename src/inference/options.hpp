@@ -31,9 +31,10 @@ struct options {
   std::string profile_dir;   ///< With latency.csv; measured at the start if empty.
   std::string repository;    ///< A folder of ONNX models; empty: the models that are built in.
   std::string onnx_library;  ///< libonnxruntime.so.1; empty: by the environment or the system.
-  std::size_t model_memory_mb = 4096;  ///< Of a repository's models and their rows.
-  double load_timeout_s = 300;         ///< Of a repository's models; 0: none.
-  bool ready_without_models = false;   ///< A server of a repository is ready though it serves none.
+  std::size_t model_memory_mb = 4096;    ///< Of a repository's models and their rows.
+  std::size_t response_cache_bytes = 0;  ///< Of a repository's answers; 0: none is kept.
+  double load_timeout_s = 300;           ///< Of a repository's models; 0: none.
+  bool ready_without_models = false;  ///< A server of a repository is ready though it serves none.
   double repository_poll_s = 0;  ///< Time between two looks at the folder; 0: it is not polled.
   std::optional<std::vector<std::string>> load_models{};  ///< At the start; none: all.
   bool exit_on_error = false;     ///< If a model of the start cannot be loaded the server ends.

@@ -151,7 +151,7 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
                                          const std::string& /*weights*/) {
         const formats::repository_model m = formats::scan_model(o.repository, name);
         if (m.versions.empty()) throw config_error{m.problem};
-        for (const std::string& note : notes_on(m, with)) serve::log_warning(note);
+        for (const std::string& note : notes_on(m, with, o)) serve::log_warning(note);
         loaded_version loaded = load_version(m, m.versions.back(), with, e, nullptr, true);
         return std::move(loaded.factory);
       },

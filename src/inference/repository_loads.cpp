@@ -218,7 +218,7 @@ repository_service::opened_model repository_service::open(const std::string& nam
     const formats::repository_model m =
         formats::scan_model(sent ? sent->path() : options_.repository, name, from.config);
     found.has_folder = !sent && !m.config_file.empty();
-    for (const std::string& note : notes_on(m, with_)) serve::log_warning(note);
+    for (const std::string& note : notes_on(m, with_, options_)) serve::log_warning(note);
     found.why = m.problem;
     for (const formats::model_version& v : m.versions) {
       if (!found.why.empty()) break;
@@ -242,7 +242,7 @@ repository_service::opened_version repository_service::open(const formats::repos
       .points = {}};
   o.loaded = load_version(m, v, with_, *executor_, &stop);
   // Of the configuration alone all was told before; some shows only beside the model.
-  const std::vector<std::string> told = notes_on(m, with_);
+  const std::vector<std::string> told = notes_on(m, with_, options_);
   for (const std::string& note : o.loaded.config.ignored) {
     if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
   }

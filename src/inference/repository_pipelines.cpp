@@ -163,7 +163,7 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
       .measured = {}};
   for (const formats::repository_model& m : found) {
     if (!o.models.empty() && std::ranges::find(o.models, m.name) == o.models.end()) continue;
-    for (const std::string& note : notes_on(m, with)) serve::log_warning(note);
+    for (const std::string& note : notes_on(m, with, o)) serve::log_warning(note);
     if (m.config && m.config->longest_wait() != unbounded) {
       serve::log_warning(fmt::format(
           "{}: dynamic_batching.max_queue_delay_microseconds is ignored with --pipeline: stages "

@@ -26,6 +26,8 @@ std::span<const triton_option> triton_options() {
       {"--log-info", kept},
       {"--log-warning", kept},
       {"--log-error", kept},
+      {"--cache-config", kept},
+      {"--response-cache-byte-size", kept},
       {"--log-verbose", ignored},
       {"--grpc-port", ignored},
       {"--allow-grpc", ignored},
@@ -37,8 +39,7 @@ std::span<const triton_option> triton_options() {
       {"--cuda-memory-pool-byte-size", ignored},
       {"--pinned-memory-pool-byte-size", ignored},
       {"--min-supported-compute-capability", ignored},
-      {"--rate-limit", ignored},
-      {"--cache-config", ignored}};
+      {"--rate-limit", ignored}};
   return all;
 }
 

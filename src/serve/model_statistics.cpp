@@ -36,8 +36,8 @@ std::string write(const named_statistics& m) {
       json_string(m.name), json_string(m.version), last.count(), s.inferences(), s.executions(),
       write("success", s.success), write("fail", s.fail), write("queue", s.queue),
       write("compute_input", s.compute_input), write("compute_infer", s.compute_infer),
-      write("compute_output", s.compute_output), write("cache_hit", {}), write("cache_miss", {}),
-      batches);
+      write("compute_output", s.compute_output), write("cache_hit", s.cache_hit),
+      write("cache_miss", s.cache_miss), batches);
 }
 
 }  // namespace

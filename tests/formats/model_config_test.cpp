@@ -257,6 +257,13 @@ const cases& used() {
       {"model_warmup.inputs.random_data",
        {warmup("data_type: TYPE_FP32 random_data: true"),
         [](const auto& c) { return c.warmups.at(0).inputs.at(0).random; }}},
+      {"response_cache.enable",
+       {"response_cache { enable: true }",
+        [](const auto& c) {
+          return c.response_cache && !parse("response_cache { enable: false }").response_cache &&
+                 complaint("sequence_batching { } response_cache { enable: true }") ==
+                     "response_cache.enable: bad value";
+        }}},
       {"model_warmup.count",
        {"model_warmup { count: 3 }", [](const auto& c) { return c.warmups.at(0).count == 3; }}},
   };
@@ -338,7 +345,6 @@ const std::map<std::string, std::string>& others() {
       {"batch_input", "batch_input { kind: BATCH_ELEMENT_COUNT target_name: 'n' }"},
       {"batch_output", "batch_output { target_name: 'y' }"},
       {"model_repository_agents.agents", "model_repository_agents { agents { name: 'checksum' } }"},
-      {"response_cache.enable", "response_cache { enable: true }"},
       {"runtime", "runtime: 'libtriton_mine.so'"},
       {"model_metrics",
        "model_metrics { metric_control { metric_identifier { family: 'f' } histogram_options { "

@@ -21,6 +21,7 @@ TEST_CASE("a config is written in the fields of the text format, integers as num
     parameters { key: "other" value { string_value: "a\"b" } }
     model_warmup { name: "w" batch_size: 2
       inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 2, 4 ] random_data: true } } }
+    response_cache { enable: true }
   )");
   CHECK(to_json(c) == R"({
   "name": "m",
@@ -55,7 +56,8 @@ TEST_CASE("a config is written in the fields of the text format, integers as num
         "x": {"data_type": "TYPE_FP32", "dims": [2, 4], "random_data": true}
       }
     }
-  ]
+  ],
+  "response_cache": {"enable": true}
 }
 )");
 }

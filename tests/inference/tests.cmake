@@ -17,7 +17,7 @@ if(TARGET inference_server)
     # They cut their models as a user does.
     cohort_add_tests(
       inference
-      NAMES repository_server repository_pipelines open_server ensemble_server triton_server
+      NAMES repository_server repository_pipelines open_server ensemble_server triton_server cache_server
       LIBS cohort_models cohort_onnx cohort_onnx_models
       DEFINITIONS "${server}" "COHORT_COMMAND=\"$<TARGET_FILE:cohort_command>\"" "SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
       DEPENDS inference_server cohort_command
@@ -25,6 +25,6 @@ if(TARGET inference_server)
   endif()
 endif()
 if(TARGET cohort_inference)
-  cohort_add_tests(inference NAMES default_slo ensemble_plan infer_app job_threads load_table memory_account onnx_loader repository_poll sequence_table settings_keeper start_cache triton_options warm_stages warm_start LIBS
+  cohort_add_tests(inference NAMES default_slo ensemble_plan infer_app job_threads load_table memory_account onnx_loader repository_poll response_cache sequence_table settings_keeper start_cache triton_options warm_stages warm_start LIBS
                    cohort_inference DEFINITIONS "SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 endif()

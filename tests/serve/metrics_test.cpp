@@ -36,6 +36,8 @@ TEST_CASE("what is counted is in the text") {
   m.set_waiting(model_id{0}, 3);
   m.answered(429);
   m.refused(http_bound::bodies);
+  m.cache_lookups.add(2, 1, 0);
+  m.cache_bytes.set(384);
   m.add_pipeline(model_id{1}, "b");
   m.happened(model_id{1}, row_event::stretched);
   m.place("a", device_id{1}, 4, 60, 12.5);
@@ -50,6 +52,9 @@ TEST_CASE("what is counted is in the text") {
   CHECK(has("cohort_requests_total{model=\"a\",outcome=\"completed\"} 0\n"));
   CHECK(has("cohort_refused_total{model=\"a\",reason=\"queue_full\"} 1\n"));
   CHECK(has("cohort_shed_total{model=\"a\",reason=\"waited\"} 1\n"));
+  CHECK(has("cohort_response_cache_lookups_total{model=\"b\",result=\"hit\"} 2\n"));
+  CHECK(has("cohort_response_cache_lookups_total{model=\"b\",result=\"miss\"} 0\n"));
+  CHECK(has("cohort_response_cache_bytes 384\n"));
   CHECK(has("cohort_queue_seconds_bucket{model=\"b\",le=\"0.0002\"} 0\n"));
   CHECK(has("cohort_queue_seconds_bucket{model=\"b\",le=\"0.0005\"} 1\n"));
   CHECK(has("cohort_compute_seconds_bucket{model=\"b\",le=\"5\"} 0\n"));
@@ -92,6 +97,8 @@ TEST_CASE("Triton's metrics are statistics by version, where they are switched o
   s.compute_output.add(300us);
   for (int i = 0; i < 5; ++i) s.ran(4, 20us);  // A batch of 4, and one of which 3 had gone.
   s.failed(failure::canceled, 1ms);
+  s.cache_hit.add(4'999ns);
+  for (int i = 0; i < 2; ++i) s.cache_miss.add(30us);
   m.triton->show(second->index(), s);
   m.triton->set_pending(second->index(), 7);
   const std::string t = m.text();
@@ -108,6 +115,10 @@ TEST_CASE("Triton's metrics are statistics by version, where they are switched o
   CHECK(has("nv_inference_compute_input_duration_us" + of + "1"));
   CHECK(has("nv_inference_compute_infer_duration_us" + of + "20"));
   CHECK(has("nv_inference_compute_output_duration_us" + of + "300"));
+  CHECK(has("nv_cache_num_hits_per_model" + of + "1"));
+  CHECK(has("nv_cache_num_misses_per_model" + of + "2"));
+  CHECK(has("nv_cache_hit_duration_per_model" + of + "4"));
+  CHECK(has("nv_cache_miss_duration_per_model" + of + "60"));
   CHECK(has("nv_inference_pending_request_count" + of + "7"));
   CHECK(has("# TYPE nv_inference_count counter"));
   CHECK(has("# TYPE nv_inference_pending_request_count gauge"));

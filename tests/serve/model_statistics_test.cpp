@@ -31,6 +31,9 @@ TEST_CASE("rows of batches are counted as the executions that they were") {
   s.success.add(5ms);
   s.success.add(2ms);
   s.fail.add(1ms);
+  s.cache_hit.add(3us);
+  s.cache_miss.add(4us);
+  s.cache_miss.add(5us);
   s.last_inference = std::chrono::system_clock::time_point{1234567ms};
   const std::string name = "m";
   const std::string version = "1";
@@ -45,6 +48,7 @@ TEST_CASE("rows of batches are counted as the executions that they were") {
       R"({"batch_size":3,"compute_input":{"count":1,"ns":0},"compute_infer":{"count":1,"ns":150000},)"));
   CHECK(has(
       R"({"batch_size":4,"compute_input":{"count":2,"ns":0},"compute_infer":{"count":2,"ns":400000},)"));
+  CHECK(has(R"("cache_hit":{"count":1,"ns":3000},"cache_miss":{"count":2,"ns":9000}})"));
   CHECK(has("]},{\"name\":\"m\""));
   CHECK(s.inferences() == 13);
   CHECK(s.executions() == 6);

@@ -57,6 +57,8 @@ struct model_meta {
   /// What the places of an output's row are called, from the first one on. Of as many outputs, in
   /// their order, as have such names, or more.
   std::vector<std::vector<std::string>> labels{};
+  /// Its answers may be kept, and given to equal requests.
+  bool has_response_cache = false;
 };
 
 /// The header field that says how many bytes of a body are JSON: the rest is tensors' data.

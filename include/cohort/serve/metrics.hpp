@@ -56,6 +56,10 @@ class triton_metrics {
     us(input_, s.compute_input);
     us(infer_, s.compute_infer);
     us(output_, s.compute_output);
+    count(hits_, s.cache_hit.count);
+    count(misses_, s.cache_miss.count);
+    us(hit_, s.cache_hit);
+    us(miss_, s.cache_miss);
   }
   void set_pending(std::size_t version, double rows) const { pending_.set(rows, version); }
 
@@ -83,6 +87,16 @@ class triton_metrics {
                            "Time from the start of a batch to its end, in microseconds")};
   counter output_{page_, of("nv_inference_compute_output_duration_us",
                             "Time for writing answers, in microseconds")};
+  counter hits_{
+      page_, of("nv_cache_num_hits_per_model", "Requests whose answer was in the response cache")};
+  counter misses_{page_, of("nv_cache_num_misses_per_model",
+                            "Computed requests whose answer was not in the response cache")};
+  counter hit_{page_, of("nv_cache_hit_duration_per_model",
+                         "Time for looking up answers that were in the response cache, in "
+                         "microseconds")};
+  counter miss_{page_, of("nv_cache_miss_duration_per_model",
+                          "Time for looking up and keeping answers that were not in the response "
+                          "cache, in microseconds")};
   gauge pending_{page_, of("nv_inference_pending_request_count", "Rows that wait for a batch")};
 };
 
@@ -115,6 +129,16 @@ class metrics : public metric_page {
                 .by = counted_by::model,
                 .label = "reason",
                 .values = {"expected_wait", "waited", "served_in_vain"}}};
+  counter cache_lookups{*this,
+                        {.name = "cohort_response_cache_lookups_total",
+                         .help = "Infer requests answered from the response cache (hit), or "
+                                 "computed as their answer was not in it (miss)",
+                         .by = counted_by::model,
+                         .label = "result",
+                         .values = {"hit", "miss"}}};
+  gauge cache_bytes{*this,
+                    {.name = "cohort_response_cache_bytes",
+                     .help = "Memory that the answers in the response cache take"}};
   histogram batch_size{*this,
                        {.name = "cohort_batch_size",
                         .help = "Requests per dispatched batch",

@@ -38,10 +38,13 @@ enum class failure : std::uint8_t {
 struct model_statistics {
   time_spent success;         ///< Requests answered with results, from arrival to answer.
   time_spent fail;            ///< Others, but those whose body was read and is not valid.
-  time_spent queue;           ///< Of successes, as all below: until a batch was to start.
+  time_spent queue;           ///< Of successes, as all below: until a batch was to start, or until
+                              ///< it was looked for in the response cache, if it was found there.
   time_spent compute_input;   ///< Reading them.
   time_spent compute_infer;   ///< From that start to the end: copies and computing.
   time_spent compute_output;  ///< Writing the answer.
+  time_spent cache_hit;       ///< Looking for those that were found in the response cache.
+  time_spent cache_miss;      ///< Looking for the others of its model, and keeping their answers.
   std::chrono::system_clock::time_point last_inference;
   std::map<std::uint32_t, time_spent> rows;  ///< Rows by the size of their batch.
   std::array<std::uint64_t, 4> failures{};   ///< Those that failed, by `failure`.
