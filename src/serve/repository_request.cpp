@@ -5,14 +5,13 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -55,13 +54,11 @@ struct cut_body {
     json += body.substr(copied);
   }
 
-  /// @param given The value that `json` has.
-  [[nodiscard]] std::string_view content(std::string_view given) const {
-    std::size_t i = 0;
-    if (!given.starts_with('@')) return given;
-    const auto [end, error] = std::from_chars(given.data() + 1, given.data() + given.size(), i);
-    return error == std::errc{} && end == given.data() + given.size() && i < files.size() ? files[i]
-                                                                                          : given;
+  /// Each content is taken once, in their order: else a short body could ask for any number of
+  /// copies of a long one. @param given The value that `json` has.
+  [[nodiscard]] std::string_view take(std::string_view given) {
+    const bool is_next = next_ < files.size() && given == fmt::format("@{}", next_);
+    return is_next ? files[next_++] : given;
   }
 
  private:
@@ -75,9 +72,11 @@ struct cut_body {
     return colon != between.npos && between[colon] == ':' &&
            between.find_first_not_of(" \t\r\n", colon + 1) == between.npos;
   }
+
+  std::size_t next_ = 0;
 };
 
-void read_parameters(repository_call call, const dom::object& given, const cut_body& cut,
+void read_parameters(repository_call call, const dom::object& given, cut_body& cut,
                      repository_request& r) {
   const place at = place{}.parameters();
   for (const auto& [key, value] : given) {
@@ -86,8 +85,17 @@ void read_parameters(repository_call call, const dom::object& given, const cut_b
       if (value.get(content) != simdjson::SUCCESS) {
         reject(fmt::format("{} must be a string, not {}", named(at, key), kind_of(value)));
       }
-      r.files.push_back({std::string{key.substr(5)}, std::string{cut.content(content)}});
+      if (r.files.size() == most_load_files) {
+        reject(fmt::format("parameters has more than {0} files, expected at most {0}",
+                           most_load_files));
+      }
+      const std::string name{key.substr(5)};
+      if (std::ranges::find(r.files, name, &model_file::name) != r.files.end()) {
+        reject(fmt::format("{} is given twice", named(at, key)));
+      }
+      r.files.push_back({name, std::string{cut.take(content)}});
     } else if (call == repository_call::load && key == "config") {
+      if (!r.config.empty()) reject("parameters.config is given twice");
       r.config = text(value, at, key);
       if (r.config.empty()) reject("parameters.config is empty, expected a configuration");
     } else if (call == repository_call::unload && key == "unload_dependents") {
@@ -101,7 +109,7 @@ void read_parameters(repository_call call, const dom::object& given, const cut_b
   }
 }
 
-repository_request read(repository_call call, const dom::object& root, const cut_body& cut) {
+repository_request read(repository_call call, const dom::object& root, cut_body& cut) {
   repository_request r;
   const place body;
   for (const auto& [key, value] : root) {
@@ -121,8 +129,10 @@ repository_request read(repository_call call, const dom::object& root, const cut
 std::variant<repository_request, protocol_error> parse_repository_request(repository_call call,
                                                                           std::string_view body) {
   if (body.empty()) return repository_request{};
-  const cut_body cut{body};
-  return read_body(cut.json, [&](const dom::object& root) { return read(call, root, cut); });
+  const bool may_have_files = call == repository_call::load;
+  cut_body cut{may_have_files ? body : std::string_view{}};
+  return read_body(may_have_files ? std::string_view{cut.json} : body,
+                   [&](const dom::object& root) { return read(call, root, cut); });
 }
 
 std::optional<std::string> decode_base64(std::string_view text) {

@@ -58,7 +58,12 @@ TEST_CASE("a load may bring files, with a configuration") {
   // A name that is spelt otherwise is the same name.
   const auto spelt = parse_repository_request(
       load, R"({"parameters": {"fil\u0065:1/m": "@0", "file:1/n": "AAAA", "config": "{}"}})");
-  CHECK(std::get<repository_request>(spelt).files.size() == 2);
+  const auto& both = std::get<repository_request>(spelt).files;
+  REQUIRE(both.size() == 2);
+  CHECK(both[0].name == "1/m");
+  // A content is had once, however often a body asks for it.
+  CHECK(both[0].base64 == "AAAA");
+  CHECK(both[1].base64 == "@0");
   CHECK(why_not(load, R"({"parameters": {"file:1/model.onnx": "AAAA"}})") ==
         "parameters.config is missing: a load with files needs a configuration");
   CHECK(why_not(load, R"({"parameters": {"config": "{}", "file:1/model.onnx": 1}})") ==
@@ -69,6 +74,25 @@ TEST_CASE("a load may bring files, with a configuration") {
                           R"({"parameters": {"file:1/m" "AAAA"}})", R"("file:":"\")"}) {
     CAPTURE(bad);
     CHECK(why_not(load, bad) == "the body is not valid JSON");
+  }
+}
+
+TEST_CASE("a load has few files, each once, and no other call is read as if it had some") {
+  std::string files;
+  const auto with = [&](const std::string& more) {
+    return why_not(load, R"({"parameters": {"config": "{}")" + files + more + "}}");
+  };
+  for (std::size_t i = 0; i < most_load_files; ++i) {
+    files += ",\"file:1/" + std::to_string(i) + R"(": "AAAA")";
+  }
+  CHECK(with("").empty());
+  CHECK(with(R"(, "file:1/more": "AAAA")") == "parameters ... more than 64 ... at most 64");
+  files = R"(, "file:1/m": "AAAA")";
+  CHECK(with(R"(, "file:1/m": "AAAA")") == R"("parameters.file:1/m" ... twice)");
+  CHECK(with(R"(, "config": "{}")") == "parameters.config ... twice");
+  const std::string large = R"({"file:1/m": ")" + std::string(most_repository_body, 'A') + "\"}";
+  for (const repository_call call : {index, unload}) {
+    CHECK(std::get<protocol_error>(parse_repository_request(call, large)).status == 413);
   }
 }
 
