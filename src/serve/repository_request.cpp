@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -75,6 +77,23 @@ struct cut_body {
 
   std::size_t next_ = 0;
 };
+
+/// Takes a character off a text that is not empty, which JSON may have escaped. @returns Nothing if
+/// it is none of base64, or cut off.
+std::optional<unsigned char> take_character(std::string_view& text) {
+  unsigned c = static_cast<unsigned char>(text.front());
+  std::size_t length = 1;
+  if (text.starts_with("\\/")) {
+    c = '/';
+    length = 2;
+  } else if (text.starts_with("\\u") && text.size() >= 6) {
+    length = 6;
+    const auto [end, error] = std::from_chars(text.data() + 2, text.data() + length, c, 16);
+    if (error != std::errc{} || end != text.data() + length || c > 0x7F) return std::nullopt;
+  }
+  text.remove_prefix(length);
+  return static_cast<unsigned char>(c);
+}
 
 void read_parameters(repository_call call, const dom::object& given, cut_body& cut,
                      repository_request& r) {
@@ -143,15 +162,20 @@ std::optional<std::string> decode_base64(std::string_view text) {
   for (std::size_t i = 0; i < digits.size(); ++i) {
     values[static_cast<unsigned char>(digits[i])] = static_cast<unsigned char>(i);
   }
-  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
   std::string out;
   out.reserve(text.size() / 4 * 3 + 2);
   std::uint32_t bits = 0;
   std::size_t n = 0;  // Digits.
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] == '/') continue;
-    const unsigned char v = values[static_cast<unsigned char>(text[i])];
-    if (v == 64) return std::nullopt;
+  std::size_t padding = 0;
+  while (!text.empty()) {
+    const std::optional<unsigned char> c = take_character(text);
+    if (!c) return std::nullopt;
+    if (*c == '=') {
+      if (++padding > 2) return std::nullopt;
+      continue;
+    }
+    const unsigned char v = values[*c];
+    if (v == 64 || padding > 0) return std::nullopt;
     bits = bits << 6U | v;
     if (++n % 4 == 1) continue;
     out += static_cast<char>(bits >> (4 - n % 4) % 4 * 2 & 0xFFU);

@@ -46,8 +46,8 @@ struct repository_request {
 [[nodiscard]] std::variant<repository_request, protocol_error> parse_repository_request(
     repository_call call, std::string_view body);
 
-/// The bytes of standard base64, with its padding or without; nothing if it is not valid. A slash
-/// may be escaped as JSON has it.
+/// The bytes of standard base64, with its padding or without; nothing if it is not valid. Its
+/// characters may be escaped as JSON has it.
 [[nodiscard]] std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace cohort::serve
