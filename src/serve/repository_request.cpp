@@ -118,7 +118,7 @@ void read_parameters(repository_call call, const dom::object& given, cut_body& c
       r.config = text(value, at, key);
       if (r.config.empty()) reject("parameters.config is empty, expected a configuration");
     } else if (call == repository_call::unload && key == "unload_dependents") {
-      boolean(value, at, key);
+      r.with_dependents = boolean(value, at, key);
     } else {
       reject(fmt::format("{} is unknown", named(at, key)));
     }

@@ -193,6 +193,12 @@ TEST_CASE("an ensemble needs its models when it is asked, not when it is loaded"
   is_over = true;
   client.join();
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
+  const auto [refused, field] =
+      c.ask("POST", "/v2/repository/models/diamond/unload",
+            R"({"parameters":{"unload_dependents":true}})", test::shown_token);
+  CHECK(refused == 400);
+  CHECK(has(field, "parameters.unload_dependents is true, expected false"));
+  CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
   CHECK(load(c, "diamond", "unload") == 200);
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 404);
   CHECK(infer(c, "twice", "[1,3]", "[1,2,3]").first == 200);

@@ -38,7 +38,12 @@ TEST_CASE("bodies that ask for nothing more are taken by every call") {
     CHECK(why_not(call, "{}").empty());
   }
   CHECK(why_not(load, R"({"parameters": {}})").empty());
-  CHECK(why_not(unload, R"({"parameters": {"unload_dependents": true}})").empty());
+  for (const bool is_asked : {false, true}) {
+    const auto r =
+        parse_repository_request(unload, R"({"parameters": {"unload_dependents": )" +
+                                             std::string{is_asked ? "true" : "false"} + "}}");
+    CHECK(std::get<repository_request>(r).with_dependents == is_asked);
+  }
 }
 
 TEST_CASE("a load may bring files, with a configuration") {

@@ -38,6 +38,7 @@ struct repository_request {
   /// `parameters.config` of a load: what stands for the model's configuration; empty: its file.
   std::string config{};
   std::vector<model_file> files{};  ///< Of a load: stand for the model's folder; none: that.
+  bool with_dependents = false;     ///< `parameters.unload_dependents` of an unload.
 };
 
 /// Parses the body of a call: empty, or a JSON object. A load with files needs a configuration,
