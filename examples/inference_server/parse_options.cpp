@@ -105,6 +105,11 @@ void add_triton_options(CLI::App& app, options& o, triton_choices& t) {
 void apply_triton_options(options& o, const triton_choices& t, const triton_command& command) {
   if (o.repository.empty()) fail("--model-repository: missing: expected a folder");
   if (!t.has_http) fail("--allow-http: got false, but this server answers over HTTP alone");
+  if (!o.pipeline.empty() && (o.exit_on_error || o.strict_readiness)) {
+    fail(
+        "--pipeline: only with --exit-on-error and --strict-readiness false, as it leaves out "
+        "models that cannot be served");
+  }
   if (!t.has_metrics) o.management_port.reset();
   o.has_metrics = t.has_metrics;
   o.has_triton_metrics = true;
@@ -121,7 +126,8 @@ void apply_triton_options(options& o, const triton_choices& t, const triton_comm
 options parse_options(int argc, char** argv) {
   options o;
   const std::vector<std::string> given{argv + std::min(1, argc), argv + argc};
-  bool is_triton = std::ranges::count(given, "--triton-compatible") > 0;
+  const bool is_triton = std::ranges::count(given, "--triton-compatible") > 0;
+  bool is_flag_set = false;
   triton_command command = is_triton ? from_triton(given) : triton_command{given};
   given_as() = command.given_as;
   o.exit_on_error = o.strict_readiness = is_triton;
@@ -260,7 +266,7 @@ options parse_options(int argc, char** argv) {
   registry::add_life_options(app, o, lame_duck_ms);
   app.add_flag("--triton-metrics", o.has_triton_metrics,
                "add Triton's metrics nv_inference_... to the page of metrics");
-  app.add_flag("--triton-compatible", is_triton,
+  app.add_flag("--triton-compatible", is_flag_set,
                "take the options of tritonserver, with its defaults: docs/migrate.md lists them");
   if (is_triton) add_triton_options(app, o, triton);
   app.footer("Example: inference_server --port 8000 --policy adaptive --slo-ms lenet=20");
@@ -272,6 +278,7 @@ options parse_options(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     fail(registry::reason(app, e));
   }
+  if (is_flag_set != is_triton) fail("--triton-compatible: got a value, expected none");
   try {
     const auto chosen = registry::parse_policies(policy, how);
     if (chosen.size() != 1) {
