@@ -380,6 +380,26 @@ TEST_CASE("while a model loads without an end the index answers, and others load
   CHECK(s.stop() == 0);
 }
 
+TEST_CASE("a model that is loaded from a client's files is in the index before it is served") {
+  const repository r;
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  const std::string body = R"({"parameters":{"config":"{}","file:1/model.onnx":")" +
+                           base64(formats::to_bytes(test::endless())) + "\"}}";
+  test::connection caller{s.port()};
+  caller.send("POST /v2/repository/models/sent/load HTTP/1.1\r\nHost: x\r\n" + test::shown_token +
+              "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  test::connection c{s.port()};
+  CHECK(test::soon([&] {
+    return index(c).find(R"({"name":"sent","state":"LOADING","reason":"being loaded)") !=
+           std::string::npos;
+  }));
+  CHECK(unload(c, "sent").empty());
+  CHECK(caller.answer().first == 409);
+  CHECK(index(c) == "[]");
+  CHECK(s.stop() == 0);
+}
+
 TEST_CASE("a load is abandoned when its time is over: answer, index, metrics and log tell") {
   const repository r;
   r.add(test::two_by_two(), "good", slow_slo);
