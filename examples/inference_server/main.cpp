@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <serve/log.hpp>
+#include <serve/shared_regions.hpp>
 #include <string>
 
 #include "parse_options.hpp"
@@ -41,15 +42,17 @@ int run(const options& o) {
   // Goes after whoever may ask it, `life`, whatever is thrown.
   std::unique_ptr<model_service> models;
   // Before the models are loaded: a port that is taken is known at once, and probes are answered.
-  serve::server_life life{http,
-                          answers,
-                          answers,
-                          {.name = "inference_server",
-                           .host = o.host,
-                           .management_port = o.management_port,
-                           .lame_duck_s = o.lame_duck_s,
-                           .drain_timeout_s = o.drain_timeout_s,
-                           .keys = answers.keys()}};
+  serve::server_life life{
+      http,
+      answers,
+      answers,
+      {.name = "inference_server",
+       .host = o.host,
+       .management_port = o.management_port,
+       .lame_duck_s = o.lame_duck_s,
+       .drain_timeout_s = o.drain_timeout_s,
+       .more_files = o.has_shared_memory ? serve::shared_regions::most : std::size_t{0},
+       .keys = answers.keys()}};
   life.begin();
   models = make_service(o, answers, counters);
   if (const std::size_t n = models->models_failed(); o.exit_on_error && n > 0) {

@@ -112,6 +112,7 @@ void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
   const client_ptr client = j->client;
   const step_ptr outer = j->step;
   if (const std::string missing = missing_of(model, most_depth); !missing.empty()) {
+    count_failure(model, serve::failure::rejected, clock_.now() - j->arrival);
     return say(client, 503, missing, {{"Retry-After", "1"}});
   }
   const unsigned depth = outer ? outer->job->depth + 1 : 1;
@@ -254,12 +255,14 @@ void infer_app::end_ensemble(ensemble_job& e, outcome how) {
   if (std::exchange(e.is_over, true)) return;
   const infer_job& j = *e.asked;
   const time_point now = clock_.now();
-  counters_.ended(j.model->row, how, now - j.arrival);
+  for (std::uint32_t i = 0; i < j.asked.rows; ++i) {
+    counters_.ended(j.model->row, how, now - j.arrival);
+  }
   if (how == outcome::completed) {
     serve::model_statistics& to = statistics_of(*j.model);
     to.success.add(now - j.arrival);
     to.last_inference = std::chrono::system_clock::now();
-    to.ran(j.asked.rows, now - j.submitted);
+    for (std::uint32_t i = 0; i < j.asked.rows; ++i) to.ran(j.asked.rows, now - j.submitted);
     if (counters_.triton) counters_.triton->show(j.model->version_index(), to);
   } else {
     count_failure(*j.model,

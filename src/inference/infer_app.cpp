@@ -359,7 +359,14 @@ std::string infer_app::statistics(std::span<const model_catalog::entry> of) {
 }
 
 serve::model_statistics& infer_app::statistics_of(const served_model& model) {
-  return lane_of(model).statistics[model.meta.version];
+  const std::size_t i = model.version_index();
+  if (i >= statistics_.size()) statistics_.resize(i + 1);
+  version_statistics& s = statistics_[i];
+  // As its metrics do, a version that is loaded again begins at 0.
+  if (const std::uint64_t now = model.version ? model.version->serial() : 0; s.serial != now) {
+    s = {.serial = now};
+  }
+  return s.of;
 }
 
 void infer_app::count_failure(const served_model& model, serve::failure why, duration took) {

@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -130,9 +129,12 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     serve::unread_queue<unread> queue;
     serve::recent_duration rest;  ///< From when one is taken to its answer.
     serve::serving_window window;
-    std::size_t inside = 0;                                     ///< Rows that the service has.
-    std::map<std::string, serve::model_statistics> statistics;  ///< By version.
+    std::size_t inside = 0;    ///< Rows that the service has.
     std::uint64_t serial = 0;  ///< Of whose it is, among those that have had this row.
+  };
+  struct version_statistics {
+    std::uint64_t serial = 0;  ///< Likewise, among the versions that have had this number.
+    serve::model_statistics of{};
   };
 
   void offer(const model_catalog::entry& model, std::string_view version,
@@ -223,8 +225,9 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   std::optional<deferred::settings> last_settings_;
   model_catalog own_;  // Of a service whose models stay.
   const model_catalog* catalog_ = &own_;
-  std::deque<lane> lanes_;        // By row of a model.
-  std::size_t turn_ = 0;          // The lane that is looked at next.
+  std::deque<lane> lanes_;                     // By row of a model.
+  std::deque<version_statistics> statistics_;  // By a version's number.
+  std::size_t turn_ = 0;                       // The lane that is looked at next.
   duration slice_{0};             // So long it serves before it looks for what has arrived.
   serve::recent_duration cycle_;  // From one such look to the next, while there is work.
   time_point cycle_began_;

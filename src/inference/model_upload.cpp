@@ -21,11 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t most_files = 64;
-
-[[noreturn]] void cannot_write(const std::string& what) {
-  throw resource_error{fmt::format("{}: cannot be written to a temporary folder: {}", what,
-                                   std::generic_category().message(errno))};
+[[noreturn]] void cannot_write(const std::string& what,
+                               std::error_code why = {errno, std::generic_category()}) {
+  throw resource_error{
+      fmt::format("{}: cannot be written to a temporary folder: {}", what, why.message())};
 }
 
 bool is_version(std::string_view text) {
@@ -40,18 +39,15 @@ upload_folder::upload_folder(const std::string& model, const model_upload& sent)
     formats::fail("model", formats::quote_short(model),
                   "1 to 128 letters, digits, '_', '-' and '.', the first no '.'");
   }
-  if (sent.files.size() > most_files) {
-    formats::fail("parameters", fmt::format("{} files", sent.files.size()),
-                  fmt::format("at most {}", most_files));
-  }
-  std::error_code ignored;
-  fs::path temporary = fs::temp_directory_path(ignored);
+  std::error_code failed;
+  const fs::path temporary = fs::temp_directory_path(failed);
+  if (failed) cannot_write(model, failed);
   path_ = (temporary / "cohort-load-XXXXXX").string();
   if (::mkdtemp(path_.data()) == nullptr) cannot_write(model);
   try {
     for (const serve::model_file& f : sent.files) write(model, f);
   } catch (...) {
-    fs::remove_all(path_, ignored);
+    fs::remove_all(path_, failed);
     throw;
   }
 }
@@ -77,10 +73,7 @@ void upload_folder::write(const std::string& model, const serve::model_file& f) 
   }
   const fs::path to = fs::path{path_} / model / version / name;
   std::error_code why;
-  if (fs::create_directories(to.parent_path(), why); why) {
-    errno = why.value();
-    cannot_write(f.name);
-  }
+  if (fs::create_directories(to.parent_path(), why); why) cannot_write(f.name, why);
   std::ofstream out{to, std::ios::binary};
   out.write(content->data(), static_cast<std::streamsize>(content->size()));
   if (!out.flush()) cannot_write(f.name);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -114,8 +115,18 @@ void infer_app::ask_repository(const serve::http_request& request,
       return;
     }
     if (what == "/unload") {
-      if (read(serve::repository_call::unload)) models->unload(name, told);
-      return;
+      const auto asked = read(serve::repository_call::unload);
+      if (!asked) return;
+      // Other ensembles, and clients, may need the models of an ensemble.
+      if (asked->with_dependents &&
+          std::ranges::any_of(catalog_->versions(name),
+                              [](const auto& m) { return m->ensemble != nullptr; })) {
+        return answer(error_reply(
+            400, fmt::format("parameters.unload_dependents is true, expected false: the models of "
+                             "ensemble '{}' are unloaded one by one",
+                             name)));
+      }
+      return models->unload(name, told);
     }
   }
   answer(error_reply(404, fmt::format("{} is unknown", request.path)));

@@ -498,6 +498,9 @@ std::vector<repository_entry> repository_service::index_now() const {
   } catch (const error& e) {
     serve::log_warning(e.what());  // What is served is known all the same.
   }
+  for (const std::string& name : table_.wanted()) {  // From files that a client has sent.
+    if (known.insert(name).second) all.push_back({name, "", "LOADING", loading(name)});
+  }
   for (const auto& [name, why] : problems_) add(name, why);
   std::ranges::sort(all, {}, &repository_entry::name);
   return all;

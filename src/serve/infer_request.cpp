@@ -227,6 +227,7 @@ class request_reader {
             fmt::format("{}: shared memory region {} is unknown: expected one that was registered",
                         at.of("shared_memory_region"), json_string(name.substr(0, 255))));
       }
+      break;  // One such field is enough to look for the others.
     }
     if (!s.region) return s;
     const auto bytes = [&](const dom::element& e, std::string_view name) {

@@ -5,6 +5,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstddef>
@@ -55,13 +56,11 @@ struct cut_body {
     json += body.substr(copied);
   }
 
-  /// @param given The value that `json` has.
-  [[nodiscard]] std::string_view content(std::string_view given) const {
-    std::size_t i = 0;
-    if (!given.starts_with('@')) return given;
-    const auto [end, error] = std::from_chars(given.data() + 1, given.data() + given.size(), i);
-    return error == std::errc{} && end == given.data() + given.size() && i < files.size() ? files[i]
-                                                                                          : given;
+  /// Each content is taken once, in their order: else a short body could ask for any number of
+  /// copies of a long one. @param given The value that `json` has.
+  [[nodiscard]] std::string_view take(std::string_view given) {
+    const bool is_next = next_ < files.size() && given == fmt::format("@{}", next_);
+    return is_next ? files[next_++] : given;
   }
 
  private:
@@ -75,9 +74,28 @@ struct cut_body {
     return colon != between.npos && between[colon] == ':' &&
            between.find_first_not_of(" \t\r\n", colon + 1) == between.npos;
   }
+
+  std::size_t next_ = 0;
 };
 
-void read_parameters(repository_call call, const dom::object& given, const cut_body& cut,
+/// Takes a character off a text that is not empty, which JSON may have escaped. @returns Nothing if
+/// it is none of base64, or cut off.
+std::optional<unsigned char> take_character(std::string_view& text) {
+  unsigned c = static_cast<unsigned char>(text.front());
+  std::size_t length = 1;
+  if (text.starts_with("\\/")) {
+    c = '/';
+    length = 2;
+  } else if (text.starts_with("\\u") && text.size() >= 6) {
+    length = 6;
+    const auto [end, error] = std::from_chars(text.data() + 2, text.data() + length, c, 16);
+    if (error != std::errc{} || end != text.data() + length || c > 0x7F) return std::nullopt;
+  }
+  text.remove_prefix(length);
+  return static_cast<unsigned char>(c);
+}
+
+void read_parameters(repository_call call, const dom::object& given, cut_body& cut,
                      repository_request& r) {
   const place at = place{}.parameters();
   for (const auto& [key, value] : given) {
@@ -86,12 +104,21 @@ void read_parameters(repository_call call, const dom::object& given, const cut_b
       if (value.get(content) != simdjson::SUCCESS) {
         reject(fmt::format("{} must be a string, not {}", named(at, key), kind_of(value)));
       }
-      r.files.push_back({std::string{key.substr(5)}, std::string{cut.content(content)}});
+      if (r.files.size() == most_load_files) {
+        reject(fmt::format("parameters has more than {0} files, expected at most {0}",
+                           most_load_files));
+      }
+      const std::string name{key.substr(5)};
+      if (std::ranges::find(r.files, name, &model_file::name) != r.files.end()) {
+        reject(fmt::format("{} is given twice", named(at, key)));
+      }
+      r.files.push_back({name, std::string{cut.take(content)}});
     } else if (call == repository_call::load && key == "config") {
+      if (!r.config.empty()) reject("parameters.config is given twice");
       r.config = text(value, at, key);
       if (r.config.empty()) reject("parameters.config is empty, expected a configuration");
     } else if (call == repository_call::unload && key == "unload_dependents") {
-      boolean(value, at, key);
+      r.with_dependents = boolean(value, at, key);
     } else {
       reject(fmt::format("{} is unknown", named(at, key)));
     }
@@ -101,7 +128,7 @@ void read_parameters(repository_call call, const dom::object& given, const cut_b
   }
 }
 
-repository_request read(repository_call call, const dom::object& root, const cut_body& cut) {
+repository_request read(repository_call call, const dom::object& root, cut_body& cut) {
   repository_request r;
   const place body;
   for (const auto& [key, value] : root) {
@@ -121,8 +148,10 @@ repository_request read(repository_call call, const dom::object& root, const cut
 std::variant<repository_request, protocol_error> parse_repository_request(repository_call call,
                                                                           std::string_view body) {
   if (body.empty()) return repository_request{};
-  const cut_body cut{body};
-  return read_body(cut.json, [&](const dom::object& root) { return read(call, root, cut); });
+  const bool may_have_files = call == repository_call::load;
+  cut_body cut{may_have_files ? body : std::string_view{}};
+  return read_body(may_have_files ? std::string_view{cut.json} : body,
+                   [&](const dom::object& root) { return read(call, root, cut); });
 }
 
 std::optional<std::string> decode_base64(std::string_view text) {
@@ -133,15 +162,20 @@ std::optional<std::string> decode_base64(std::string_view text) {
   for (std::size_t i = 0; i < digits.size(); ++i) {
     values[static_cast<unsigned char>(digits[i])] = static_cast<unsigned char>(i);
   }
-  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
   std::string out;
   out.reserve(text.size() / 4 * 3 + 2);
   std::uint32_t bits = 0;
   std::size_t n = 0;  // Digits.
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] == '/') continue;
-    const unsigned char v = values[static_cast<unsigned char>(text[i])];
-    if (v == 64) return std::nullopt;
+  std::size_t padding = 0;
+  while (!text.empty()) {
+    const std::optional<unsigned char> c = take_character(text);
+    if (!c) return std::nullopt;
+    if (*c == '=') {
+      if (++padding > 2) return std::nullopt;
+      continue;
+    }
+    const unsigned char v = values[*c];
+    if (v == 64 || padding > 0) return std::nullopt;
     bits = bits << 6U | v;
     if (++n % 4 == 1) continue;
     out += static_cast<char>(bits >> (4 - n % 4) % 4 * 2 & 0xFFU);

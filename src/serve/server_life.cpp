@@ -198,7 +198,7 @@ struct server_life::state {
   /// Sees to it that no number of clients can use up the descriptors, which probes, models and
   /// devices need: raises the process's limit, or serves fewer connections.
   void fit_descriptors() {
-    const std::size_t needed = open_descriptors() + reserved_descriptors +
+    const std::size_t needed = open_descriptors() + reserved_descriptors + settings.more_files +
                                service.max_descriptors() +
                                (manager ? manager->max_descriptors() : 0);
     const std::size_t there = raise_descriptors(needed);

@@ -119,7 +119,10 @@ TEST_CASE("an ensemble answers as its models do, one behind the other") {
   }
   for (std::thread& t : clients) t.join();
   const std::string stats = c.ask("GET", "/v2/models/diamond/stats").second;
+  CHECK(has(stats, R"("inference_count":123,"execution_count":122,)"));  // One had two rows.
   CHECK(has(stats, R"("success":{"count":122,)"));
+  CHECK(has(c.ask("GET", "/metrics").second,
+            "cohort_requests_total{model=\"diamond\",outcome=\"completed\"} 123\n"));
   CHECK(has(c.ask("GET", "/v2/models/twice/stats").second, R"("success":{"count":244,)"));
   CHECK(s.stop() == 0);
 }
@@ -173,6 +176,7 @@ TEST_CASE("an ensemble needs its models when it is asked, not when it is loaded"
   CHECK(status == 503);
   CHECK(has(why, "ensemble 'diamond': model 'difference' is not served"));
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 503);
+  CHECK(has(c.ask("GET", "/v2/models/diamond/stats").second, R"("fail":{"count":1,)"));
   r.add(difference(3), "difference");
   CHECK(load(c, "difference") == 200);
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
@@ -192,6 +196,12 @@ TEST_CASE("an ensemble needs its models when it is asked, not when it is loaded"
   }
   is_over = true;
   client.join();
+  CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
+  const auto [refused, field] =
+      c.ask("POST", "/v2/repository/models/diamond/unload",
+            R"({"parameters":{"unload_dependents":true}})", test::shown_token);
+  CHECK(refused == 400);
+  CHECK(has(field, "parameters.unload_dependents is true, expected false"));
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
   CHECK(load(c, "diamond", "unload") == 200);
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 404);

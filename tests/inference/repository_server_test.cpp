@@ -189,7 +189,7 @@ TEST_CASE("a model is loaded from files that a client sends, and its folder is n
   }
   std::string many = good;
   for (int i = 0; i < 64; ++i) many += ",\"file:3/" + std::to_string(i) + R"(":"AAAA")";
-  CHECK(send(c, "sent", many).find("got 65 files, expected at most 64") != std::string::npos);
+  CHECK(send(c, "sent", many).find("more than 64 files, expected at most 64") != std::string::npos);
   CHECK(send(c, "..", good).starts_with("400 "));
   CHECK(send(c, "unheard", R"(,"file:1/model.onnx":"AAAA")").starts_with("400 "));
   CHECK(index(c).find("unheard") == std::string::npos);
@@ -377,6 +377,26 @@ TEST_CASE("while a model loads without an end the index answers, and others load
   CHECK(unload(c, "endless").starts_with("400 "));
   r.add(test::two_by_two(), "endless", slow_slo);
   CHECK(load(c, "endless").empty());
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("a model that is loaded from a client's files is in the index before it is served") {
+  const repository r;
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  const std::string body = R"({"parameters":{"config":"{}","file:1/model.onnx":")" +
+                           base64(formats::to_bytes(test::endless())) + "\"}}";
+  test::connection caller{s.port()};
+  caller.send("POST /v2/repository/models/sent/load HTTP/1.1\r\nHost: x\r\n" + test::shown_token +
+              "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  test::connection c{s.port()};
+  CHECK(test::soon([&] {
+    return index(c).find(R"({"name":"sent","state":"LOADING","reason":"being loaded)") !=
+           std::string::npos;
+  }));
+  CHECK(unload(c, "sent").empty());
+  CHECK(caller.answer().first == 409);
+  CHECK(index(c) == "[]");
   CHECK(s.stop() == 0);
 }
 

@@ -25,6 +25,6 @@ if(TARGET inference_server)
   endif()
 endif()
 if(TARGET cohort_inference)
-  cohort_add_tests(inference NAMES default_slo ensemble_plan infer_app job_threads load_table memory_account onnx_loader repository_poll response_cache sequence_table settings_keeper start_cache triton_options warm_stages warm_start LIBS
+  cohort_add_tests(inference NAMES default_slo ensemble_plan infer_app job_threads load_table memory_account model_upload onnx_loader repository_poll response_cache sequence_table settings_keeper start_cache triton_options warm_stages warm_start LIBS
                    cohort_inference DEFINITIONS "SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 endif()

@@ -213,6 +213,19 @@ TEST_CASE("Triton's metrics are the statistics, of each version, and go with it"
       SOURCE_DIR "/docs/serve/inference_server.md", "### With --triton-metrics");
   CHECK(test::missing(shown, listed) == "");
   CHECK(test::missing(listed, shown) == "");
+  // A version that had gone begins at 0 in both.
+  const std::string first = "nv_inference_request_success{model=\"sum\",version=\"1\"}";
+  const auto load_with = [&](const std::string& config) {
+    put(r.folder + "/sum/config.pbtxt", config);
+    return c.ask("POST", "/v2/repository/models/sum/load", "", test::shown_token).first;
+  };
+  CHECK(load_with(slow_slo) == 200);
+  CHECK(test::soon([&] { return value(c.ask("GET", "/metrics").second, first) == -1; }));
+  CHECK(load_with(slow_slo + "version_policy { all { } }") == 200);
+  CHECK(answer(c, "sum/versions/1") == "200 3,3,3");
+  CHECK(value(c.ask("GET", "/metrics").second, first) == 1);
+  CHECK(number(c.ask("GET", "/v2/models/stats").second,
+               {R"("version":"1")", R"("success":{"count":)"}) == 1);
   CHECK(c.ask("POST", "/v2/repository/models/sum/unload", "", test::shown_token).first == 200);
   CHECK(test::soon([&] {
     return c.ask("GET", "/metrics").second.find("nv_inference_count{") == std::string::npos;

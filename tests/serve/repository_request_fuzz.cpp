@@ -15,10 +15,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto r =
       parse_repository_request(call, {reinterpret_cast<const char*>(data) + 1, size - 1});
   if (const auto* asked = std::get_if<repository_request>(&r)) {
+    std::size_t held = asked->config.size();
     for (const model_file& f : asked->files) {
+      held += f.name.size() + f.base64.size();
       const auto bytes = decode_base64(f.base64);
       if (bytes && bytes->size() > f.base64.size() / 4 * 3 + 2) std::abort();
     }
+    if (held > size) std::abort();  // Nothing is copied twice.
     if (!asked->files.empty() && asked->config.empty()) std::abort();
   }
   if (const auto* e = std::get_if<protocol_error>(&r);

@@ -38,7 +38,12 @@ TEST_CASE("bodies that ask for nothing more are taken by every call") {
     CHECK(why_not(call, "{}").empty());
   }
   CHECK(why_not(load, R"({"parameters": {}})").empty());
-  CHECK(why_not(unload, R"({"parameters": {"unload_dependents": true}})").empty());
+  for (const bool is_asked : {false, true}) {
+    const auto r =
+        parse_repository_request(unload, R"({"parameters": {"unload_dependents": )" +
+                                             std::string{is_asked ? "true" : "false"} + "}}");
+    CHECK(std::get<repository_request>(r).with_dependents == is_asked);
+  }
 }
 
 TEST_CASE("a load may bring files, with a configuration") {
@@ -58,7 +63,12 @@ TEST_CASE("a load may bring files, with a configuration") {
   // A name that is spelt otherwise is the same name.
   const auto spelt = parse_repository_request(
       load, R"({"parameters": {"fil\u0065:1/m": "@0", "file:1/n": "AAAA", "config": "{}"}})");
-  CHECK(std::get<repository_request>(spelt).files.size() == 2);
+  const auto& both = std::get<repository_request>(spelt).files;
+  REQUIRE(both.size() == 2);
+  CHECK(both[0].name == "1/m");
+  // A content is had once, however often a body asks for it.
+  CHECK(both[0].base64 == "AAAA");
+  CHECK(both[1].base64 == "@0");
   CHECK(why_not(load, R"({"parameters": {"file:1/model.onnx": "AAAA"}})") ==
         "parameters.config is missing: a load with files needs a configuration");
   CHECK(why_not(load, R"({"parameters": {"config": "{}", "file:1/model.onnx": 1}})") ==
@@ -69,6 +79,25 @@ TEST_CASE("a load may bring files, with a configuration") {
                           R"({"parameters": {"file:1/m" "AAAA"}})", R"("file:":"\")"}) {
     CAPTURE(bad);
     CHECK(why_not(load, bad) == "the body is not valid JSON");
+  }
+}
+
+TEST_CASE("a load has few files, each once, and no other call is read as if it had some") {
+  std::string files;
+  const auto with = [&](const std::string& more) {
+    return why_not(load, R"({"parameters": {"config": "{}")" + files + more + "}}");
+  };
+  for (std::size_t i = 0; i < most_load_files; ++i) {
+    files += ",\"file:1/" + std::to_string(i) + R"(": "AAAA")";
+  }
+  CHECK(with("").empty());
+  CHECK(with(R"(, "file:1/more": "AAAA")") == "parameters ... more than 64 ... at most 64");
+  files = R"(, "file:1/m": "AAAA")";
+  CHECK(with(R"(, "file:1/m": "AAAA")") == R"("parameters.file:1/m" ... twice)");
+  CHECK(with(R"(, "config": "{}")") == "parameters.config ... twice");
+  const std::string large = R"({"file:1/m": ")" + std::string(most_repository_body, 'A') + "\"}";
+  for (const repository_call call : {index, unload}) {
+    CHECK(std::get<protocol_error>(parse_repository_request(call, large)).status == 413);
   }
 }
 
@@ -85,7 +114,11 @@ TEST_CASE("base64 is decoded, or is none") {
   for (const auto& [text, bytes] : vectors) CHECK(decode_base64(text) == bytes);
   CHECK(decode_base64("+/+/") == "\xFB\xFF\xBF");
   CHECK(decode_base64(R"(+\/+\/)") == "\xFB\xFF\xBF");
-  for (const char* bad : {"Z", "Zm9vY", "Zm9v===", "Zm 9", "Zm-_", "Z=g=", "\\", "@0"}) {
+  // Some libraries escape what is special in HTML.
+  CHECK(decode_base64(R"(\u002B\u002f\u002b/)") == "\xFB\xFF\xBF");
+  CHECK(decode_base64(R"(Zg\u003d\u003D)") == "f");
+  for (const char* bad : {"Z", "Zm9vY", "Zm9v===", "Zm 9", "Zm-_", "Z=g=", "\\", "@0", "Zm9v\\u002",
+                          "\\u015Am9v", "\\u-05Am9v", "\\n"}) {
     CAPTURE(bad);
     CHECK(!decode_base64(bad));
   }

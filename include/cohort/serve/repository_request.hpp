@@ -23,6 +23,8 @@ inline constexpr std::size_t most_repository_body = std::size_t{256} << 10U;
 
 /// The longest body of a load with files.
 inline constexpr std::size_t most_load_body = std::size_t{64} << 20U;
+/// The most files in a load.
+inline constexpr std::size_t most_load_files = 64;
 
 /// `parameters.file:NAME` of a load.
 struct model_file {
@@ -36,17 +38,17 @@ struct repository_request {
   /// `parameters.config` of a load: what stands for the model's configuration; empty: its file.
   std::string config{};
   std::vector<model_file> files{};  ///< Of a load: stand for the model's folder; none: that.
+  bool with_dependents = false;     ///< `parameters.unload_dependents` of an unload.
 };
 
 /// Parses the body of a call: empty, or a JSON object. A load with files needs a configuration,
-/// too; `parameters.unload_dependents` may be either, since no model depends on another. Fields
-/// that the protocol does not know are refused as well, lest a misspelt one be taken for done. Any
-/// thread.
+/// too, and has up to `most_load_files`, each name once. Fields that the protocol does not know are
+/// refused as well, lest a misspelt one be taken for done. Any thread.
 [[nodiscard]] std::variant<repository_request, protocol_error> parse_repository_request(
     repository_call call, std::string_view body);
 
-/// The bytes of standard base64, with its padding or without; nothing if it is not valid. A slash
-/// may be escaped as JSON has it.
+/// The bytes of standard base64, with its padding or without; nothing if it is not valid. Its
+/// characters may be escaped as JSON has it.
 [[nodiscard]] std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace cohort::serve

@@ -68,6 +68,7 @@ struct life_options {
   double lame_duck_s = 1;       ///< Of the drain's time, after SIGTERM; 0: none. Not after SIGINT.
   double drain_timeout_s = 10;  ///< From the signal to the end of the last connection.
   double end_patience_s = 0.5;  ///< From then on for devices and threads, before the process exits.
+  std::size_t more_files = 0;   ///< Files that clients may have it open, beside connections.
   /// Outlive the life. SIGHUP reads the files of those that have one again; it never ends the
   /// process.
   std::vector<key_ring*> keys{};
@@ -77,9 +78,9 @@ struct life_options {
 /// drain, and a management port on another. A third thread waits for signals and ends the process
 /// if nobody else does: it waits for no device.
 ///
-/// The process's limit of open files is raised to what both ports and 128 files need. Where that is
-/// not allowed the service has fewer connections, at least one, and a line on standard error says
-/// so: so many clients as there may be leave the management port its own.
+/// The process's limit of open files is raised to what both ports, `more_files` and 128 files need.
+/// Where that is not allowed the service has fewer connections, at least one, and a line on
+/// standard error says so: so many clients as there may be leave the management port its own.
 ///
 /// The first SIGTERM or SIGINT begins the end: a lame-duck phase, in which the server is not ready
 /// any more but serves, so that whoever sends it requests can stop to; then the drain. The second
