@@ -14,23 +14,23 @@
 
 namespace cohort {
 
-/// Counts arrivals second by second, with the moments of their gaps, for the last two minutes: what
-/// `rate_tracker` is for decisions of the moment, this is for questions about a day like this one.
+/// Counts arrivals second by second, with the moments of their gaps, for the last two minutes:
+/// `rate_tracker` serves immediate decisions, this serves questions about the load in general.
 /// Cost: `add` O(1) but for seconds that have passed; `measure` O(seconds kept). Memory: 3 KB, no
 /// allocation. Thread safety: none.
 class arrival_meter {
  public:
   static constexpr std::size_t kept = 128;  ///< Seconds, the present one included.
 
-  /// The load as it has been of late.
+  /// The recent load.
   struct load {
     double rate = 0;         ///< Arrivals a second.
     double variability = 1;  ///< Squared coefficient of variation of the gaps; 1 if not known.
-    duration over{0};        ///< What it was measured over; 0 if nothing was.
-    std::uint64_t gaps = 0;  ///< That the variability was measured from.
+    duration over{0};        ///< Time span of the measurement; 0 if there is none.
+    std::uint64_t gaps = 0;  ///< Number of gaps that the variability is based on.
   };
 
-  /// Some requests came at one instant. Instants must not decrease.
+  /// Counts requests that arrived at one instant. Instants must not decrease.
   void add(time_point now, std::uint32_t requests = 1) noexcept {
     advance(now);
     second& s = seconds_[index(present_)];
@@ -44,11 +44,11 @@ class arrival_meter {
     typical_ += (gap - typical_) / 32;
   }
 
-  /// Over whole seconds up to now, as far back as the load was the same: blocks of five seconds
-  /// whose counts differ from the later ones by more than chance, or by more than a quarter where
-  /// chance is small, are not of this load. What changed within the last five seconds is averaged
-  /// over them. A load that has ended is told as it was before its last second, while it is kept.
-  /// All 0 until a whole second has passed.
+  /// Measures whole seconds up to now, as far back as the load was the same. The measurement stops
+  /// at a block of five seconds if its count differs from the later ones by more than chance, or by
+  /// more than a quarter where chance is small. A change within the last five seconds is averaged
+  /// over them. A load that has ended is reported as it was before its last second, while that is
+  /// kept. All fields are 0 until a whole second has passed.
   [[nodiscard]] load measure(time_point now) noexcept {
     advance(now);
     const load l = measure_before(present_);
@@ -128,10 +128,10 @@ class arrival_meter {
   static constexpr std::int64_t none = INT64_MIN;
 
   std::array<second, kept> seconds_{};
-  std::int64_t first_ = none;  // The second of the first call, of which not all was seen.
+  std::int64_t first_ = none;  // The second of the first call; only a part of it was seen.
   std::int64_t present_ = none;
   time_point last_ = distant_past;
-  double typical_ = 1;  // A gap of late, in seconds.
+  double typical_ = 1;  // A typical recent gap, in seconds.
 };
 
 }  // namespace cohort

@@ -15,19 +15,19 @@
 
 namespace cohort {
 
-/// The speed of one device over time, from the faults that befall it. Where some overlap, the
-/// device hangs if one says so, and slow ones multiply. A value; immutable. Instants count from the
-/// start of the run, `time_point{}`.
+/// The speed of one device over time, from the faults that befall it. Where faults overlap, the
+/// device hangs if any of them is a hang, and the factors of slow ones multiply. A value;
+/// immutable. Instants count from the start of the run, `time_point{}`.
 class device_course {
  public:
-  /// What becomes of a piece of work.
+  /// How a piece of work ends.
   struct ending {
     time_point at;        ///< `never` if it never ends.
     bool failed = false;  ///< Ended by a fault.
   };
 
   device_course() noexcept = default;
-  /// @param faults Those of other devices are ignored. Valid ones: see `reality::validate`.
+  /// @param faults Must be valid (see `reality::validate`). Faults of other devices are ignored.
   device_course(std::span<const fault> faults, device_id d) {
     for (const fault& f : faults) {
       if (f.device != d) continue;
@@ -41,7 +41,7 @@ class device_course {
   }
 
   [[nodiscard]] bool is_steady() const noexcept { return faults_.empty(); }
-  /// How many times as long as usual work takes at an instant; infinite while it hangs.
+  /// Ratio of actual to usual time of work at an instant; infinite while the device hangs.
   [[nodiscard]] double slowness(time_point t) const noexcept {
     double slowness = 1;
     for (const span& f : faults_) {
@@ -51,7 +51,7 @@ class device_course {
     }
     return slowness;
   }
-  /// Whether what runs at an instant fails.
+  /// Whether work that runs at an instant fails.
   [[nodiscard]] bool fails(time_point t) const noexcept {
     return std::ranges::any_of(
         faults_, [t](const span& f) { return f.kind == fault_kind::fail && f.covers(t); });

@@ -11,8 +11,8 @@
 
 namespace cohort {
 
-/// What all exceptions of cohort's are: catch it to catch them all. The message is one line. Late,
-/// dropped, refused and cancelled are results, never errors.
+/// The base class of all exceptions that cohort throws. The message is one line. Late, dropped,
+/// refused and cancelled are results, never errors.
 class error : public std::runtime_error {
  public:
   /// The line of the check that failed.
@@ -35,7 +35,7 @@ class config_error : public error {
       : error{what, where} {}
 };
 
-/// Memory, a pool, a port or a server that is needed is not to be had: the same call may succeed
+/// Memory, a pool, a port or a server that is needed is not available: the same call may succeed
 /// later, or on another machine. The message names what was asked for and what is left.
 class resource_error : public error {
  public:
@@ -44,8 +44,8 @@ class resource_error : public error {
       : error{what, where} {}
 };
 
-/// A device or a backend failed at work that it had accepted: what it computed cannot be trusted.
-/// CUDA's is `runtime::cuda::cuda_error`.
+/// A device or a backend failed at work that it had accepted: its results cannot be trusted. For
+/// CUDA, see `runtime::cuda::cuda_error`.
 class device_error : public error {
  public:
   explicit device_error(const std::string& what,

@@ -33,8 +33,9 @@ using model_id = strong_id<struct model_tag>;
 using device_id = strong_id<struct device_tag>;
 using request_id = strong_id<struct request_tag, std::uint64_t>;
 
-/// One way into a device. A device of capacity c has c entries, and runs a batch in each at one
-/// time. A device alone stands for its first entry, all that one of capacity 1 has.
+/// One slot of a device for a batch. A device of capacity c has c entries and runs one batch in
+/// each at a time. A `device_id` converts to the device's first entry, the only one if the capacity
+/// is 1.
 struct device_entry {
   device_id device;
   std::uint32_t entry = 0;  ///< Below the device's capacity.
@@ -44,9 +45,9 @@ struct device_entry {
   friend constexpr bool operator==(device_entry, device_entry) noexcept = default;
 };
 
-/// Which batch of an entry has ended. Compares as its entry does.
+/// Names a batch of an entry. Compares as its entry does.
 struct batch_ticket : device_entry {
-  std::uint64_t number = 0;  ///< No other batch of an engine has it. 0: whichever is the oldest.
+  std::uint64_t number = 0;  ///< Unique within an engine; 0 means the entry's oldest batch.
 
   constexpr batch_ticket() noexcept = default;
   constexpr batch_ticket(device_entry at, std::uint64_t n = 0) noexcept

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A priority queue over a dense set of slots whose keys may change.
+/// A priority queue over a dense set of slots; their keys may change.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -15,10 +15,10 @@
 namespace cohort {
 
 /// A set of slots 0 to n − 1, each with at most one key, ordered by key and, at equal keys, by the
-/// order in which they were set. An indexed 4-ary heap: setting, changing and removing cost
+/// time they were set, oldest first. An indexed 4-ary heap: setting, changing and removing cost
 /// O(log n), the first costs O(1), nothing allocates after `resize`. Thread safety: none.
-/// @tparam Order Counts calls of `set`; after as many as it holds, more than there are slots, one
-///               costs O(n log n).
+/// @tparam Order Type that counts calls of `set`. When it is exhausted, one call costs O(n log n);
+///               it must hold more values than there are slots.
 template <std::totally_ordered Key, std::unsigned_integral Order = std::uint32_t>
 class indexed_heap {
  public:
@@ -48,8 +48,8 @@ class indexed_heap {
   void set(std::size_t slot, const Key& key) noexcept {
     if (!set_in_place(slot, key)) move(slot, key);
   }
-  /// Sets the key of a slot if that is all there is to do: what comes a little earlier than it did
-  /// mostly keeps its place. @returns Whether it was.
+  /// Sets the key of a slot if its place in the heap stays the same, as is common for a small
+  /// decrease. @returns Whether the key was set.
   [[gnu::always_inline]] bool set_in_place(std::size_t slot, const Key& key) noexcept {
     COHORT_ASSERT(slot < position_.size());
     const std::uint32_t at = position_[slot];
@@ -89,7 +89,7 @@ class indexed_heap {
     position_[e.slot] = static_cast<std::uint32_t>(i);
   }
 
-  /// Apart, so that `set` is short where all that is to do is to count a key down.
+  /// A separate function keeps `set` short for the common case, a small decrease of a key.
   [[gnu::noinline]] void move(std::size_t slot, const Key& key) noexcept {
     if (next_order_ == last_order) count_anew();
     const entry e{key, next_order_++, static_cast<std::uint32_t>(slot)};
@@ -117,9 +117,9 @@ class indexed_heap {
     }
   }
 
-  /// Numbers what is there from 0, once in as many calls of `set` as there are orders.
+  /// Renumbers the entries from 0 when the values of `Order` are exhausted.
   void count_anew() noexcept {
-    std::sort(heap_.begin(), heap_.end());  // What is sorted is a heap.
+    std::sort(heap_.begin(), heap_.end());  // A sorted array is a heap.
     next_order_ = 0;
     for (entry& e : heap_) {
       position_[e.slot] = next_order_;
@@ -127,7 +127,7 @@ class indexed_heap {
     }
   }
 
-  /// `sift_up` of the newest, which comes after all with its key.
+  /// `sift_up` for the newest entry, which comes after all others with its key.
   void rise(std::size_t i, const entry& e) noexcept {
     while (i > 0 && e.key < heap_[parent(i)].key) {
       place(i, heap_[parent(i)]);
@@ -156,7 +156,7 @@ class indexed_heap {
       place(i, heap[least]);
       i = least;
     }
-    if (first < n) {  // The last, who have fewer.
+    if (first < n) {  // The last node may have fewer than four children.
       std::size_t least = first;
       for (std::size_t c = first + 1; c < n; ++c) {
         if (heap[c] < heap[least]) least = c;

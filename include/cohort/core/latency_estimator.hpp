@@ -16,17 +16,17 @@
 
 namespace cohort {
 
-/// The distribution of actual over profiled times of one model's batches. A profile is a prior:
-/// before anything was measured the ratio is 1, give or take `spread`. About the last thousand
-/// batches count; when their level shifts (a machine slows down, a profile was wrong) that is
-/// noticed within tens of batches and what was before is forgotten. If batches of some size differ
-/// from the others, they have a level of their own. Cost: `add` O(1) but for O(bins) in each
-/// sixteenth call; `factor` O(bins). Allocates when it is made alone. Thread safety: none.
-/// Source: none of the papers, which believe their profiles.
+/// The distribution of the ratio of actual to profiled times for one model's batches. The profile
+/// is a prior: before any measurement the ratio is 1, with a relative spread of `spread`. About the
+/// last thousand batches count. When their level shifts (a machine slows down, a profile was
+/// wrong), the shift is detected within tens of batches and earlier measurements are discarded. If
+/// batches of some size differ from the others, they get a level of their own. Cost: `add` O(1) but
+/// for O(bins) in each sixteenth call; `factor` O(bins). Allocates when it is made alone. Thread
+/// safety: none. Source: none of the papers; they rely on their profiles.
 class latency_estimator {
  public:
-  /// @param spread Of the profile, relative; 0 to 1.
-  /// @throws config_error If it is not.
+  /// @param spread Relative spread of the profile; 0 to 1.
+  /// @throws config_error If `spread` is outside that range.
   explicit latency_estimator(double spread = 0) {
     expects(spread >= 0 && spread <= 1, "latency_estimator: spread must be in 0 to 1");
     for (const double x : {1 - spread / 2, 1.0, 1 + spread / 2}) sketch_.add(x);
@@ -37,7 +37,7 @@ class latency_estimator {
   bool add(std::uint32_t size, double ratio) noexcept {
     return ratio > 0 && add_log(size, std::log(ratio));
   }
-  /// The same, told by the logarithm.
+  /// The same, given the ratio's logarithm.
   bool add_log(std::uint32_t size, double log_ratio) noexcept {
     level& own = sizes_[class_of(size)];
     log_ratio = std::clamp(log_ratio, -log_of_most, log_of_most);
@@ -48,7 +48,7 @@ class latency_estimator {
     if (shifted) {
       start_anew();
     } else {
-      const double off = std::clamp(log_ratio - all_.mean, -0.5, 0.5);  // Of stragglers no more.
+      const double off = std::clamp(log_ratio - all_.mean, -0.5, 0.5);  // Bounds stragglers.
       own.follow(off);
       all_.follow(all_.mean + off);
       sketch_.add(std::exp(log_rest));
@@ -65,34 +65,34 @@ class latency_estimator {
   [[nodiscard]] double mean() const noexcept { return sketch_.mean(); }
   /// Median ratio over all sizes, as of the last sixteenth batch.
   [[nodiscard]] double middle() const noexcept { return std::exp(log_middle_); }
-  /// Its logarithm for batches of a size.
+  /// Logarithm of the median ratio for batches of a size.
   [[nodiscard]] double log_middle(std::uint32_t size) const noexcept {
     return log_middle_ + sizes_[class_of(size)].share();
   }
   /// Relative spread of the ratios, from their quartiles; at least 2 %.
   [[nodiscard]] double spread() const noexcept { return scale_; }
 
-  /// The ratio that the part q of the batches of a size does not exceed. Of few batches no high
-  /// quantile is known: the part is at most 1 − 10 / n, for n of at least 20.
+  /// The q-quantile of the ratio for batches of a size. Few batches do not determine a high
+  /// quantile, so q is limited to 1 − 10 / n, with n at least 20.
   [[nodiscard]] double factor(std::uint32_t size, double q) const noexcept {
     return quantile(q) * size_factor(size);
   }
-  /// The same over all sizes; and what batches of a size take more than all.
+  /// The same over all sizes; `size_factor` is the ratio of batches of a size to that.
   [[nodiscard]] double quantile(double q) const noexcept {
     return sketch_.quantile(std::min(q, known_part(sketch_.count())));
   }
   [[nodiscard]] double size_factor(std::uint32_t size) const noexcept {
     return std::exp(sizes_[class_of(size)].share());
   }
-  /// What was seen at a part q of the batches, however few they were: to draw from.
+  /// The measured q-quantile, however few batches there were. Used to draw samples.
   [[nodiscard]] double seen(double q) const noexcept { return sketch_.quantile(q); }
-  /// The highest quantile that n values tell.
+  /// The highest quantile that n values determine.
   [[nodiscard]] static double known_part(std::uint64_t n) noexcept {
     return n < 20 ? 0.5 : 1 - 10 / static_cast<double>(n);
   }
 
  private:
-  /// A mean of logarithms: of all ratios, or of how far those of some sizes are off that.
+  /// A mean of logarithms: of all ratios, or of the differences of some sizes from that mean.
   struct level {
     double mean = 0;
     double count = 0;
@@ -101,28 +101,29 @@ class latency_estimator {
       count = std::min(count + 1, 64.0);
       mean += (x - mean) / count;
     }
-    /// Shrunk: of few batches little is known.
+    /// The mean, shrunk towards 0 while it rests on few batches.
     [[nodiscard]] double share() const noexcept {
       return count < 16 ? 0 : mean * (count - 8) / (count + 8);
     }
   };
 
-  static constexpr std::uint64_t least = 16;      // Batches before shifts are looked for.
-  static constexpr double log_of_most = 4.15888;  // Of 64, where the sketch ends.
+  static constexpr std::uint64_t least = 16;      // Batches needed before shifts are detected.
+  static constexpr double log_of_most = 4.15888;  // Logarithm of 64, where the sketch ends.
 
   static std::size_t class_of(std::uint32_t size) noexcept {
     return static_cast<std::size_t>(std::bit_width(std::max(size, 1U))) - 1;
   }
 
-  /// Two cumulative sums of how far values are off, in units of their spread: each value may be off
-  /// by 0.75 for nothing, and counts for at most three, lest a straggler seem a shift. Page, 1954.
+  /// Two cumulative sums of the deviations, in units of the spread. A deviation of up to 0.75 is
+  /// free, and each counts for at most 3, so that a straggler does not look like a shift. Source:
+  /// Page, 1954.
   bool has_shifted(double off) noexcept {
     off = std::clamp(off, -3.0, 3.0);
     above_ = std::max(0.0, above_ + off - 0.75);
     below_ = std::max(0.0, below_ - off - 0.75);
     return above_ > 12 || below_ > 12;
   }
-  /// From the last values alone, which made the sum: at least six.
+  /// Restarts from the last values alone, those that made the sum: at least six.
   void start_anew() noexcept {
     sketch_.clear();
     sizes_ = {};
@@ -140,7 +141,7 @@ class latency_estimator {
 
   quantile_sketch sketch_;
   level all_{};
-  std::array<level, 32> sizes_{};   // By the logarithm of the size.
+  std::array<level, 32> sizes_{};   // Indexed by the logarithm of the size.
   std::array<double, 6> recent_{};  // Logarithms.
   std::uint64_t count_ = 0;
   std::uint64_t shifts_ = 0;
@@ -150,36 +151,37 @@ class latency_estimator {
   double below_ = 0;
 };
 
-/// How much longer batches take than usual, lately: of one device, or of all those it is compared
-/// with. O(1), no allocation. Thread safety: none.
+/// How much longer than usual recent batches took, on one device or on all devices that it is
+/// compared with. O(1), no allocation. Thread safety: none.
 class level_tracker {
  public:
-  /// A batch took e to the power `log_ratio` times as long as its model's usually do, whose
-  /// relative spread is known. NaN and infinities are ignored.
+  /// Adds a batch that took e^`log_ratio` times as long as usual for its model; `spread` is the
+  /// relative spread of that model's batches. NaN and infinities are ignored.
   /// @param memory About so many batches count; at least 1.
   void add_log(double log_ratio, double spread, double memory = 16) noexcept {
     if (!std::isfinite(log_ratio)) return;
-    // Of a straggler or a hiccup only so much counts, but a level that is far off is reached soon.
+    // The bound limits the weight of a straggler, but a level that is far off is still reached
+    // soon.
     const double most = std::max(1.0, 3 * spread);
     count_ = std::min(count_ + 1, memory);
     mean_ += (std::clamp(log_ratio, -most, most) - mean_) / count_;
     spread_ = spread;
   }
-  /// How many times as long as those of all the batches of this one take, as a logarithm; 0 unless
-  /// that is significant. If all is one, or all change, that is no difference between them.
+  /// Logarithm of the ratio between the times of this tracker's batches and those of `all`; 0
+  /// unless the difference is significant. A change that all devices share is no difference.
   [[nodiscard]] double log_factor(const level_tracker& all) const noexcept {
     const double off = mean_ - all.mean_;
     if (count_ < 4 || std::abs(off) <= 0.05) return 0;
     return std::abs(off) > 4 * spread_ / std::sqrt(2 * count_ - 1) ? off : 0;
   }
-  /// Itself: 1 unless it is significant.
+  /// The factor itself; 1 unless it is significant.
   [[nodiscard]] double factor(const level_tracker& all) const noexcept {
     const double off = log_factor(all);
     return off == 0 ? 1 : std::exp(off);
   }
 
  private:
-  double mean_ = 0;  // Of logarithms.
+  double mean_ = 0;  // Mean of the logarithms.
   double count_ = 0;
   double spread_ = 0.02;
 };

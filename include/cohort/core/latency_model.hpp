@@ -42,13 +42,13 @@ struct latency_point {
   duration latency;     ///< Above 0.
 };
 
-/// What a batch takes whose size lies between two measured ones.
+/// How to determine the latency of a batch size between two measured ones.
 enum class between_sizes : std::uint8_t {
-  step,  ///< What the next larger one takes: it is run padded, or as code compiled for that size.
+  step,  ///< As the next larger size: the batch is padded, or run by code compiled for that size.
   line,  ///< On the line between both.
 };
 
-/// Measured latencies, and what lies between the points. Measurements that fall as the batch grows
+/// Measured latencies, interpolated between the points. Measurements that fall as the batch grows
 /// are noise and are raised to the largest before them (monotone repair). Below the first point the
 /// first latency holds; beyond the last, the slope of the last segment goes on, and with a single
 /// point the latency grows in proportion: a gain from batching that was not measured is not
@@ -143,7 +143,7 @@ class partitioned_latency {
   std::vector<std::pair<device_share, table_latency>> by_share_;
 };
 
-/// ℓ tabulated for 1 to max_batch, made non-decreasing: what schedulers look up. `operator()` is
+/// ℓ tabulated for 1 to max_batch, made non-decreasing, for look-ups by schedulers. `operator()` is
 /// O(1), `largest_within` O(log max_batch). Memory: 8 bytes a batch size. Thread safety: immutable.
 class latency_curve {
  public:
@@ -166,7 +166,7 @@ class latency_curve {
   [[nodiscard]] duration operator()(std::uint32_t batch) const noexcept {
     return batch <= max_batch_ ? table_[batch - 1] : unbounded;
   }
-  /// The same for a batch of at most max_batch + 1, where each step counts.
+  /// The same without the range check, for a batch of at most max_batch + 1. For hot loops.
   [[nodiscard]] duration at(std::uint32_t batch) const noexcept { return table_[batch - 1]; }
   /// The curve of ℓ(b) + fixed + per_request · b.
   [[nodiscard]] latency_curve plus(duration fixed, duration per_request) const {
@@ -182,8 +182,9 @@ class latency_curve {
     for (duration& l : product.table_) l = l > unbounded / n ? unbounded : l * n;
     return product;
   }
-  /// Becomes ℓ(b) · factor(b) + fixed + per_request · b of another curve of as many sizes, made
-  /// non-decreasing and at most `unbounded`. `factor` is above 0. Allocates nothing.
+  /// Becomes ℓ(b) · factor(b) + fixed + per_request · b, made non-decreasing and at most
+  /// `unbounded`, where ℓ is `base`, a curve with the same number of sizes. `factor` is above 0.
+  /// Allocates nothing.
   template <class Factor>
   void follow(const latency_curve& base, duration fixed, duration per_request, Factor&& factor) {
     duration highest{0};
@@ -202,8 +203,8 @@ class latency_curve {
   }
 
  private:
-  std::uint32_t max_batch_;      // Of the table; its size costs a subtraction and a shift.
-  std::vector<duration> table_;  // And `unbounded` behind the last.
+  std::uint32_t max_batch_;      // Stored, since computing it from the table costs time.
+  std::vector<duration> table_;  // Followed by `unbounded`.
 };
 static_assert(latency_model<latency_curve>);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The options of `reality` that would make what was measured: `fit_noise`, `fit_lateness`.
+/// Fits the options of `reality` to measurements: `fit_noise`, `fit_lateness`.
 #pragma once
 
 #include <cohort/core/latency_estimator.hpp>
@@ -37,17 +37,17 @@ template <class Quantile>
 }
 }  // namespace detail
 
-/// The batches of a model, all sizes alike, as a lognormal factor and stragglers. A straggler took
-/// more than one and a half times the median, and more than four spreads of the lognormal factor
-/// make likely. `bias` is the mean of the others. Nothing, if fewer than `least` batches were
-/// measured since the level shifted. Cost: 100,000 steps over bins.
+/// Fits a lognormal factor and stragglers to the batches of a model, all sizes together. A
+/// straggler took more than 1.5 times the median and is more than four spreads of the lognormal
+/// factor above it. `bias` is the mean of the others. Returns no noise if fewer than `least`
+/// batches were measured since the level last shifted. Cost: 100,000 steps over bins.
 [[nodiscard]] inline noise_options fit_noise(const latency_estimator& learned,
                                              std::uint64_t least = 32) {
   noise_options n;
   if (learned.count() < least) return n;
   const auto quantile = [&](double q) { return learned.seen(q); };
   const double median = quantile(0.5);
-  // Of a normal distribution so much lies within one spread of the middle.
+  // These quantiles of a normal distribution are one spread away from its middle.
   const double roughly = std::log(quantile(0.841) / quantile(0.159)) / 2;
   const double bound = median * std::max(1.5, std::exp(4 * roughly));
   const double usual = detail::part_below(quantile, bound);
@@ -67,8 +67,9 @@ template <class Quantile>
   return n;
 }
 
-/// How late timers fired, in nanoseconds, as an exponential and a tail: what was later than seven
-/// times the mean that the median tells. Nothing, if fewer than `least` were measured.
+/// Fits an exponential and a tail to the lateness of timers, in nanoseconds. The tail is whatever
+/// exceeds seven times the mean that follows from the median. Returns no lateness if fewer than
+/// `least` values were measured.
 [[nodiscard]] inline lateness_options fit_lateness(const quantile_sketch& late,
                                                    std::uint64_t least = 32) {
   lateness_options o;

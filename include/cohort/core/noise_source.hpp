@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Draws what `reality` leaves to chance: `noise_source` and `lateness_source`.
+/// Draws the random values that `reality` describes: `noise_source` and `lateness_source`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -16,8 +16,9 @@
 
 namespace cohort {
 
-/// How many times as long as its profile a batch takes. Deterministic for one binary, options, seed
-/// and order of calls. Thread safety: none. Allocates only where it meets a model of a larger id.
+/// Draws the ratio of a batch's actual time to its profile. Deterministic for one binary, options,
+/// seed and order of calls. Thread safety: none. Allocates only for a model with a larger id than
+/// any before.
 class noise_source {
  public:
   /// @param o, by_model As in `reality`, and valid.
@@ -25,10 +26,10 @@ class noise_source {
                         std::vector<noise_options> by_model = {})
       : options_{o}, by_model_{std::move(by_model)}, seed_{seed}, random_{seed ^ 0x6e6f697365ULL} {}
 
-  /// The mean factor of a model: the same whenever it is asked.
+  /// The mean factor of a model; every call returns the same.
   [[nodiscard]] double bias(model_id m) {
     while (m.index() >= biases_.size()) {
-      // Not from `random_`: what a model draws must not depend on when it is first met.
+      // Not from `random_`: a model's draw must not depend on when the model first appears.
       std::mt19937_64 own{seed_ * 1'000'003 + biases_.size()};
       own.discard(8);  // Neighbouring seeds begin alike.
       std::uniform_real_distribution<double> part{-0.5, 0.5};
@@ -73,11 +74,11 @@ class noise_source {
   std::uniform_real_distribution<double> chance_{0, 1};
   std::vector<double> biases_;
   std::int64_t period_ = 0;
-  double common_ = 0;  // Of the period.
+  double common_ = 0;  // The factor of the current period.
   bool has_common_ = false;
 };
 
-/// How late timers fire. As `noise_source`.
+/// Draws how late timers fire. Determinism and thread safety are those of `noise_source`.
 class lateness_source {
  public:
   /// @param o Valid: see `reality::validate`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a scheduler tells about its decisions while it makes them.
+/// How a scheduler reports its decisions while it makes them.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -20,16 +20,17 @@ struct dispatch_event {
   std::uint64_t first_sequence;  ///< Sequence number of its first request.
   time_point exec_at;            ///< When it is to start on the device.
   time_point latest;             ///< Last start that meets the earliest deadline in it.
-  duration expected;             ///< How long it should run at most.
-  duration work{0};              ///< Device time that it takes by its profile: ℓ(size).
+  duration expected;             ///< Upper estimate of its run time.
+  duration work{0};              ///< Device time according to the profile: ℓ(size).
 };
 
 /// Sees every decision, on the thread that makes it, and must be quick. It may also have
-/// `retried(request, now)`, of a batch that failed or hangs, `device_changed(device, state, why,
-/// now)`: the device is out of service, or back, `probe_hung(device, now)`, `launch_failed(batch,
-/// why)`: the backend threw, and `stray_end()`: it told an end once more, which is ignored. A
-/// compile-time parameter: an empty one costs nothing. Models: `null_observer`,
-/// `recording_observer` in tests.
+/// `retried(request, now)` for a request of a batch that failed or hangs; `device_changed(device,
+/// state, why, now)` for a device that goes out of service or comes back; `probe_hung(device,
+/// now)`; `launch_failed(batch, why)` if the backend threw; and `stray_end()` if the backend
+/// reported the end of a batch a second time, which is ignored. The observer is a compile-time
+/// parameter, so an empty one costs nothing. Models: `null_observer`, `recording_observer` in
+/// tests.
 template <class O>
 concept observer = requires(O& o, const request& r, refusal why, time_point now,
                             const dispatch_event& e, outcome how) {
@@ -38,7 +39,7 @@ concept observer = requires(O& o, const request& r, refusal why, time_point now,
   { o.ended(r, how, now) } noexcept;
 };
 
-/// Looks away. Derive from it to watch only some events.
+/// Ignores all events. Derive from it to watch only some.
 struct null_observer {
   constexpr void refused(const request&, refusal, time_point) noexcept {}
   constexpr void dispatched(const dispatch_event&, time_point) noexcept {}

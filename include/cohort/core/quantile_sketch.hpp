@@ -14,16 +14,16 @@
 
 namespace cohort {
 
-/// Which values a sketch tells apart. Those outside count as the nearest inside.
+/// The range of values that a sketch distinguishes. Values outside count as the nearest inside.
 struct sketch_range {
   double lowest = 1.0 / 64;  ///< Above 0.
   double highest = 64;       ///< Above `lowest`.
 };
 
-/// A histogram of sixteen bins an octave whose old values fade: a value's weight falls to 1 / e
-/// within `memory` further ones. A bin remembers the mean of what it holds, so equal values are
-/// told exactly; else quantiles err by at most half a bin, 3 %. Cost: `add` O(1), without a
-/// logarithm; `quantile` O(bins). Memory: 16 bytes a bin. Allocates when it is made alone.
+/// A histogram with sixteen bins per octave. Old values fade: a value's weight falls to 1 / e
+/// within `memory` further ones. A bin remembers the mean of its values, so equal values are
+/// reproduced exactly; otherwise quantiles err by at most half a bin, 3 %. Cost: `add` O(1),
+/// without a logarithm; `quantile` O(bins). Memory: 16 bytes a bin. Allocates only at construction.
 /// Thread safety: none.
 class quantile_sketch {
  public:
@@ -39,7 +39,7 @@ class quantile_sketch {
     lowest_ = bins_.size();
   }
 
-  /// Takes a value. NaN is ignored.
+  /// Adds a value. NaN is ignored.
   void add(double x) noexcept {
     if (std::isnan(x)) return;
     x = std::clamp(x, range_.lowest, range_.highest);
@@ -63,15 +63,15 @@ class quantile_sketch {
     count_ = 0;
   }
 
-  /// Values taken since the sketch was made or cleared.
+  /// Values added since the sketch was made or cleared.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
-  /// Of the recent values; 0 without any.
+  /// Mean of the recent values; 0 without any.
   [[nodiscard]] double mean() const noexcept {
     return total_.weight > 0 ? total_.sum / total_.weight : 0;
   }
-  /// The value that the part q of the recent ones, 0 to 1, does not exceed; 0 without any. Within
-  /// a bin it goes from half way to the mean of the bin below to half way to that of the bin above,
-  /// as far as these hold something: between values far apart there is nothing.
+  /// The q-quantile of the recent values, q from 0 to 1; 0 without any. Within a bin it rises from
+  /// halfway to the mean of the bin below to halfway to that of the bin above, where these bins
+  /// hold values; an empty neighbour is not interpolated towards.
   [[nodiscard]] double quantile(double q) const noexcept {
     const double wanted = q * total_.weight;
     double below = 0;  // Weight of the bins before.
@@ -93,7 +93,7 @@ class quantile_sketch {
  private:
   struct bin {
     double weight = 0;
-    double sum = 0;  // Of weight · value.
+    double sum = 0;  // Sum of weight · value.
     [[nodiscard]] double mean() const noexcept { return sum / weight; }
   };
 
@@ -107,7 +107,8 @@ class quantile_sketch {
     return static_cast<std::size_t>(std::bit_cast<std::uint64_t>(x) >> 48U);
   }
 
-  /// New values weigh ever more, instead of old ones ever less; before that overflows:
+  /// The weight of new values grows, instead of that of old ones shrinking. Rescales before the
+  /// weight overflows.
   void rescale() noexcept {
     total_ = {};
     for (bin& b : bins_) {

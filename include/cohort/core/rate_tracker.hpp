@@ -15,8 +15,8 @@
 namespace cohort {
 
 /// Counts events over a sliding window and measures how much their gaps vary. The window advances
-/// in ticks of a sixteenth of its width, so what it reports changes at most once a tick: what is
-/// derived from it need not be recomputed in between. O(1) an event. Thread safety: none.
+/// in ticks of a sixteenth of its width, so its results change at most once a tick, and values
+/// derived from them need not be recomputed in between. O(1) an event. Thread safety: none.
 class rate_tracker {
  public:
   static constexpr std::size_t ticks = 16;
@@ -28,7 +28,8 @@ class rate_tracker {
     expects(tick_ > duration{0}, "rate_tracker: window must be at least 16 ns");
   }
 
-  /// Counts one event; one from before the last counts as at it, as events of several threads come.
+  /// Counts one event. An event older than the last one counts as simultaneous with it, since
+  /// several threads may report events out of order.
   /// @returns Whether a tick has passed, so that `rate()` may have changed.
   bool add(time_point now) noexcept {
     now = std::max(now, last_);
@@ -68,7 +69,7 @@ class rate_tracker {
     return true;
   }
 
-  /// Whether a tick has passed at `now`, so that an event or `advance` would see to it.
+  /// Whether a tick has passed at `now`, so that `add` or `advance` would move the window.
   [[nodiscard]] bool ticks_by(time_point now) const noexcept { return now - start_ >= tick_; }
 
   /// Events a second over the complete ticks of the window; 0 before the first tick has passed.
@@ -79,7 +80,7 @@ class rate_tracker {
   [[nodiscard]] double variability() const noexcept { return variability_; }
 
  private:
-  /// What came within a tick: together, as each event changes all of it.
+  /// The events within one tick. The fields lie together since each event changes all of them.
   struct part {
     std::uint32_t events = 0;
     std::uint32_t gaps = 0;
@@ -105,16 +106,16 @@ class rate_tracker {
   }
 
   std::array<part, ticks> parts_{};
-  std::size_t current_ = 0;      // Where `open_` goes.
+  std::size_t current_ = 0;      // Index at which `open_` will be stored.
   std::size_t current_age_ = 0;  // Complete ticks before the current one, at most ticks − 1.
   std::uint64_t total_ = 0;      // Events of the complete ticks.
   double rate_ = 0;
   double variability_ = 1;
-  // What each event needs, in one line of the cache, of which 16 bytes are left to others.
+  // Each event needs only the following fields. They share one cache line, which has 16 bytes left.
   alignas(64) duration tick_;
-  time_point start_ = distant_past;  // Of the current, incomplete tick.
+  time_point start_ = distant_past;  // Start of the current, incomplete tick.
   time_point last_ = distant_past;
-  part open_;  // Of the current tick.
+  part open_;  // Events of the current tick.
 };
 
 }  // namespace cohort

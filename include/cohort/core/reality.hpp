@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How machines differ from their profiles: `reality`, what a simulation or an emulated device adds
-/// to them.
+/// How machines differ from their profiles: `reality`, applied by simulations and emulated devices.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -14,14 +13,14 @@
 
 namespace cohort {
 
-/// How long batches really take. Actual = profile × bias × lognormal × straggler. None by default.
+/// The actual time of batches: actual = profile × bias × lognormal × straggler. None by default.
 struct noise_options {
-  double sigma = 0;             ///< Of the lognormal factor, whose mean is 1; 0 to 3.
-  double bias = 1;              ///< Mean factor of a model; above 0, at most 100.
-  double bias_spread = 0;       ///< Each model's is drawn in bias ± bias_spread / 2; below 2 bias.
+  double sigma = 0;        ///< Spread of the lognormal factor (mean 1); 0 to 3.
+  double bias = 1;         ///< Mean factor of a model; above 0, at most 100.
+  double bias_spread = 0;  ///< Each model draws its bias in bias ± bias_spread / 2; below 2 bias.
   double straggler_share = 0;   ///< Part of the batches that take longer; 0 to 1.
   double straggler_factor = 1;  ///< How many times as long; 1 to 1000.
-  duration correlation{0};      ///< Above 0: lognormal factors are common to all for so long.
+  duration correlation{0};  ///< If above 0, all batches share one lognormal factor for this long.
 
   [[nodiscard]] bool is_none() const noexcept {
     return sigma == 0 && bias == 1 && bias_spread == 0 && straggler_share == 0;
@@ -41,7 +40,8 @@ struct noise_options {
   }
 };
 
-/// How late timers fire: exponential with this mean, and in a part of the cases `tail` more.
+/// How late timers fire: exponential with this mean, and `tail` more in the fraction `tail_share`
+/// of the cases.
 struct lateness_options {
   duration mean{0};       ///< At least 0.
   duration tail{0};       ///< At least 0.
@@ -52,10 +52,10 @@ struct lateness_options {
   }
 };
 
-/// What may befall a device.
+/// The kinds of device faults.
 enum class fault_kind : std::uint8_t {
-  hang,  ///< Nothing goes on. For ever, its batches never end.
-  fail,  ///< What runs fails at the instant, what starts during it fails at once.
+  hang,  ///< Nothing progresses. If the fault never ends, neither do the device's batches.
+  fail,  ///< Running work fails when the fault begins; work started during it fails at once.
   slow,  ///< Everything takes `factor` times as long.
 };
 
@@ -65,13 +65,13 @@ struct fault {
   device_id device;
   fault_kind kind = fault_kind::hang;
   duration lasts = unbounded;  ///< Above 0.
-  double factor = 1;           ///< Of `slow`: 1 to 1000.
+  double factor = 1;           ///< For `slow`: 1 to 1000.
 };
 
-/// All of it. Empty: machines are as their profiles say.
+/// All deviations together. By default there are none: machines match their profiles.
 struct reality {
   noise_options noise;
-  /// Of the first models, by id, instead of `noise`; `correlation` is that of `noise` for all.
+  /// Replaces `noise` for the first models, indexed by id; `correlation` always comes from `noise`.
   std::vector<noise_options> models{};
   lateness_options timers;
   std::vector<fault> faults;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The request: an intrusive node that the caller owns, how it ends, why one is not accepted, and
+/// The request (an intrusive node that the caller owns), its outcomes, the reasons for refusal, and
 /// the list that batches are made of.
 #pragma once
 
@@ -46,48 +46,50 @@ struct alignas(64) request {
 #endif
   }
 
-  model_id model;           ///< What to run.
-  std::uint32_t batch = 0;  ///< Requests in that; 0: it was in none.
-  time_point arrival;       ///< When it reached the system, by its clock: rates are measured by it.
+  model_id model;           ///< The model to run.
+  std::uint32_t batch = 0;  ///< Number of requests in its batch; 0 if it was in none.
+  time_point arrival;       ///< When it reached the system, by its clock. Rates use it.
   time_point deadline;      ///< When its result must be ready.
-  /// Links the request into whatever holds it: an inbox or a batch. In no two at once. Among what
-  /// each arrival and each batch need, which is one line of the cache.
+  /// Links the request into whatever holds it: an inbox or a batch. It is in at most one at a time.
+  /// It lies with the fields that each arrival and each batch need, in one cache line.
   boost::intrusive::list_member_hook<> hook;
   std::uint32_t size = 1;     ///< Input length, in units of the model (tokens, rows); at least 1.
   std::uint8_t priority = 0;  ///< Class of service; 0 is the most important.
-  /// Rows that run together; at least 1. A request of more is for a model whose largest batch is
-  /// one request, and taken to last so many times ℓ(1).
+  /// Rows that run together; at least 1. More than 1 requires a model with a largest batch of one
+  /// request; the request is assumed to take rows · ℓ(1).
   std::uint16_t rows = 1;
 
   /// Written by the scheduler; read-only for the caller.
   request_state state = request_state::idle;
   bool cancel_requested = false;
-  std::uint8_t attempts =
-      0;  ///< Batches that failed or hung with it, after which it was queued anew.
+  std::uint8_t attempts = 0;   ///< Times that it was requeued after its batch failed or hung.
   std::uint64_t sequence = 0;  ///< Position in its model's arrival order, from 1.
-  time_point starts;           ///< When the batch that it was sent with was to start.
+  time_point starts;           ///< Planned start of its batch.
   request_id id;               ///< The caller's name for it; need not be unique.
-  /// Of one that was refused as its model is overloaded: after about this time one like it would be
-  /// taken.
+  /// If refused because its model is overloaded: a similar request would be accepted after about
+  /// this time.
   duration retry_after{0};
-  /// Written by the backend before it says that the request failed: its own values are to blame,
-  /// and no device will compute them. Backends see requests as const.
+  /// Written by the backend before it says that the request failed: its own input is the cause, and
+  /// no device can compute it. Backends see requests as const.
   mutable bool is_unfit = false;
-  /// Written by the backend when it lets go of a batch that hangs: no device was at work on this
-  /// one.
+  /// Written by the backend when it abandons a batch that hangs: no device was working on this
+  /// request.
   mutable bool was_behind = false;
-  /// Of the real-time engine.
+  /// Used by the real-time engine.
   std::atomic<engine_hold> hold{engine_hold::none};
-  /// Of the sharded scheduler: whether it has ended, or which cancellation is on its way.
+  /// Used by the sharded scheduler: whether the request has ended, or which cancellation is on its
+  /// way.
   std::uint32_t fate = 0;
-  /// Of the loop: counted among those that wait for a batch. It sees batches as const.
+  /// Used by the loop: whether the request is counted as waiting for a batch. Mutable because the
+  /// loop sees batches as const.
   mutable bool is_waiting = false;
-  /// Of the engine: a device hung in its batch, or a second device failed it, so it is not tried
-  /// again.
+  /// Used by the engine: a device hung in its batch, or a second device failed it, so it is not
+  /// retried.
   bool is_spent = false;
-  /// Of the engine, once a batch with it has failed: the first device that did.
+  /// Used by the engine: the first device that failed a batch with this request.
   std::optional<device_id> failed_on;
-  /// Of the engine, in a build with assertions: who has it, and its public fields as submitted.
+  /// Used by the engine in a build with assertions: the engine that has the request, and a digest
+  /// of its public fields as submitted.
   std::uint32_t owner = 0;
   std::uint32_t seal = 0;
 };
@@ -105,10 +107,10 @@ enum class outcome : std::uint8_t {
   dropped,    ///< Never ran: its deadline could not be met any more.
   cancelled,  ///< Cancelled by the caller before its batch finished.
   failed,     ///< The device failed its batch.
-  refused,    ///< At its arrival in the loop: it could not be in time (`request::retry_after`).
+  refused,    ///< On arrival in the loop: it could not meet its deadline (`request::retry_after`).
 };
 
-/// How many ways there are.
+/// The number of outcomes.
 inline constexpr std::size_t outcome_count = 6;
 
 /// Why a request was not accepted. It then still belongs to the caller, untouched.
@@ -118,7 +120,7 @@ enum class refusal : std::uint8_t {
   too_big,              ///< The request's size is above the model's limit.
   deadline_infeasible,  ///< Even alone and at once it would miss its deadline.
   draining,             ///< The engine takes no more requests.
-  overloaded,           ///< It would miss its deadline behind those that wait.
+  overloaded,           ///< It would miss its deadline behind the waiting requests.
   no_device,            ///< Every device that could run it hangs or fails.
   model_suspended,      ///< Requests of its model made devices hang or fail.
 };
@@ -163,7 +165,7 @@ enum class refusal : std::uint8_t {
   return "?";
 }
 
-/// How a request ends that was taken, and then refused.
+/// The outcome of a request that was accepted first and then refused.
 [[nodiscard]] constexpr outcome outcome_of(refusal why) noexcept {
   switch (why) {
     case refusal::overloaded:

@@ -44,7 +44,7 @@ inline constexpr duration unbounded{std::numeric_limits<std::int64_t>::max() / 4
 /// Seconds to a duration, rounded to the nearest nanosecond. Saturates at `unbounded`.
 [[nodiscard]] inline duration from_seconds(double s) noexcept { return from_ms(s * 1e3); }
 
-/// So many times as long, rounded to the nearest nanosecond.
+/// The duration times `by`, rounded to the nearest nanosecond.
 [[nodiscard]] inline duration stretched(duration d, double by) noexcept {
   return by == 1 ? d : duration{std::llround(static_cast<double>(d.count()) * by)};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One timer for each of a dense set of slots, and which is due first.
+/// One timer for each of a dense set of slots, ordered by due time.
 #pragma once
 
 #include <cohort/core/indexed_heap.hpp>
@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-/// One timer a slot. Equal instants fire in the order in which they were armed.
+/// One timer a slot. Timers due at the same instant fire in the order they were armed.
 class timer_queue {
  public:
   explicit timer_queue(std::size_t slots = 0) : heap_{slots + 1} { heap_.set(slots, never); }
@@ -45,7 +45,7 @@ class timer_queue {
   }
   /// When the first timer is due, or `never`.
   [[nodiscard]] time_point next() const noexcept { return heap_.top_key(); }
-  /// Whose timer is due first. At least one must be armed.
+  /// The slot with the earliest timer. At least one must be armed.
   [[nodiscard]] std::uint32_t next_slot() const noexcept { return heap_.top(); }
 
   /// Disarms and returns the first slot due at or before `now`, or `none`.
@@ -53,7 +53,7 @@ class timer_queue {
   [[nodiscard]] std::uint32_t pop_due(time_point now) noexcept {
     if (next() > now) return none;
     const std::uint32_t slot = heap_.top();
-    if (slot == slots()) return none;  // It is `never` now.
+    if (slot == slots()) return none;  // No timer is armed.
     heap_.erase(slot);
     return slot;
   }
@@ -63,7 +63,8 @@ class timer_queue {
     if (due(slot) != at) arm(slot, at);
   }
 
-  indexed_heap<time_point> heap_;  // The slot behind the last is due never: there is a first.
+  // The extra slot after the last has the key `never`, so the heap is never empty.
+  indexed_heap<time_point> heap_;
 };
 
 }  // namespace cohort

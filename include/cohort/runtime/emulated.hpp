@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An executor that takes the time its profile says, on whatever clock drives it.
+/// An executor that takes the time its profile gives, on the clock of its driver.
 #pragma once
 
 #include <cohort/core/device_course.hpp>
@@ -26,22 +26,22 @@ namespace cohort::runtime {
 /// Speeds of an emulated device. 0 means that the work takes no time.
 struct emulated_options {
   double copy_bytes_per_second = 0;                  ///< At least 0.
-  double gemm_flops_per_second = 0;                  ///< Of the whole device; at least 0.
-  std::size_t pool_bytes = std::size_t{256} << 20U;  ///< Most memory in buffers; at least 1.
+  double gemm_flops_per_second = 0;                  ///< Speed of the whole device; at least 0.
+  std::size_t pool_bytes = std::size_t{256} << 20U;  ///< Maximum memory in buffers; at least 1.
 };
 
-/// An executor without a device: work takes the time that `busy`, or the speeds of the options, say
-/// and copies are really made, at the end of their time, in ordinary memory. Products take time
-/// and compute nothing (`computes` is false). A value driven by its caller: nothing happens but in
-/// `advance(now)`, which must be called at `next_event()`; work that is enqueued starts at the time
-/// of the last `advance`, or when what it waits for ends. So it runs on virtual time in tests and
+/// An executor without a device. Work takes the time given by `busy` or by the speeds in the
+/// options. Copies are really made, at the end of their time, in ordinary memory. Products take
+/// time and compute nothing (`computes` is false). A value driven by its caller: everything happens
+/// in `advance(now)`, which must be called at `next_event()`. Enqueued work starts at the time of
+/// the last `advance`, or when the work it waits for ends. So it runs on virtual time in tests and
 /// in simulations, and on the machine's clock under a server. A partition of share p runs products
 /// 1 / p times as long; `busy` is taken as given, for profiles are measured by partition. A stream
-/// may have a `device_course`: then it is slow, hangs and fails as that says, in instants since the
-/// first `advance`, and what notifies says that work before it failed. Work of the host that is
-/// launched takes no time: `busy` before it gives it some. Thread safety: none. No allocation for
-/// work after the streams' queues have grown, but for what is launched. Models: `driven_executor`,
-/// `launching_executor`.
+/// may have a `device_course`, with instants counted from the first `advance`: it is then slow,
+/// hangs and fails accordingly, and the next notification reports the failure. Launched host work
+/// takes no time; call `busy` before it to give it some. Thread safety: none. Allocates no memory
+/// for work once the streams' queues have grown, except for launched work. Models:
+/// `driven_executor`, `launching_executor`.
 class emulated_executor {
   struct mark {
     bool done = false;
@@ -51,8 +51,8 @@ class emulated_executor {
  public:
   static constexpr bool computes = false;
 
-  /// Must not outlive its executor. Work that has not ended by then never ends: nothing is told of
-  /// it, and whoever waits for it hangs.
+  /// Must not outlive its executor. Work that has not ended by then never ends: it is never
+  /// notified, and streams that wait for it hang.
   class stream {
    public:
     stream(stream&& other) noexcept
@@ -110,7 +110,7 @@ class emulated_executor {
   emulated_executor(const emulated_executor&) = delete;
   emulated_executor& operator=(const emulated_executor&) = delete;
 
-  /// @param course Faults of the device that the stream is of.
+  /// @param course Faults of the stream's device.
   [[nodiscard]] stream make_stream(device_share share = {}, device_course course = {}) {
     std::uint32_t index = 0;
     while (index < lanes_.size() && lanes_[index].in_use) ++index;
@@ -125,7 +125,7 @@ class emulated_executor {
   }
   [[nodiscard]] event make_event() { return event{}; }
   /// @throws config_error If `bytes` is 0.
-  /// @throws resource_error If it is beyond what is left of the pool.
+  /// @throws resource_error If the pool has too little memory left.
   [[nodiscard]] buffer allocate(std::size_t bytes) {
     expects(bytes > 0, "emulated_executor: a buffer must have at least 1 byte");
     if (bytes > options_.pool_bytes - used_bytes_) {
@@ -138,7 +138,7 @@ class emulated_executor {
     return b;
   }
 
-  /// Occupies the stream for `time`, at least 0: what a kernel is on a GPU.
+  /// Occupies the stream for `time`, at least 0, like a kernel on a GPU.
   void busy(stream& s, duration time) { enqueue(s, {.does = kind::busies, .time = time}); }
 
   /// Runs `f()` in `advance`, at its place in the stream, and destroys it; takes no time.
@@ -176,11 +176,11 @@ class emulated_executor {
 
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_event() const noexcept { return due_.next(); }
-  /// The time of the last `advance`; within one, of what happens.
+  /// The time of the last `advance`; within `advance`, the time of the current event.
   [[nodiscard]] time_point now() const noexcept { return now_; }
 
-  /// Lets time pass up to `now`, not back: everything that ends until then has its effect, in the
-  /// order of its time. Completions are called from here and may enqueue more.
+  /// Lets time pass up to `now`, which must not go back. Everything that ends until then takes
+  /// effect, in order of time. Completions are called from here and may enqueue more.
   void advance(time_point now) {
     if (origin_ == distant_past) origin_ = now;
     while (due_.next() <= now) {
@@ -246,8 +246,8 @@ class emulated_executor {
     work_ring queue;       // The front runs, or waits for its mark.
     bool started = false;  // The front occupies the lane until it is due.
     bool in_use = false;
-    bool failed = false;  // Something since the last `notify` has.
-    std::string error;    // What the first that failed said, if it did.
+    bool failed = false;  // Work since the last `notify` failed.
+    std::string error;    // The first failure's message, if any.
     device_share share;
     device_course course;
   };
@@ -256,7 +256,7 @@ class emulated_executor {
     return speed > 0 ? from_seconds(amount / speed) : duration{0};
   }
 
-  /// When work of a lane that starts now ends.
+  /// When a lane's work that starts now ends.
   [[nodiscard]] time_point end_of(lane& l, duration time) const noexcept {
     if (l.course.is_steady()) return now_ + time;
     const device_course::ending end = l.course.end(time_point{now_ - origin_}, time);
@@ -306,7 +306,7 @@ class emulated_executor {
         }
       }
     } else if (w.does == kind::notifies) {
-      // Told last: it may enqueue more, and so move the lanes.
+      // Notified last: the call may enqueue more and so move the lanes.
       const bool failed = std::exchange(lanes_[on].failed, false);
       const std::string error = std::exchange(lanes_[on].error, {});
       w.done->error = error.empty() ? nullptr : error.c_str();
@@ -323,7 +323,7 @@ class emulated_executor {
   }
 
   static void fail(lane& l, const char* why) {
-    if (!std::exchange(l.failed, true)) l.error = why;  // What came first is the cause.
+    if (!std::exchange(l.failed, true)) l.error = why;  // Keeps the first failure.
   }
 
   void release(std::uint32_t index) noexcept {
@@ -335,7 +335,7 @@ class emulated_executor {
   std::vector<lane> lanes_;
   timer_queue due_;  // By lane: when its front ends, or may start.
   time_point now_{};
-  time_point origin_ = distant_past;  // The first instant that it was told.
+  time_point origin_ = distant_past;  // The first `advance`.
   std::size_t used_bytes_ = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the layers above ask of a device, the `executor`, and of what it runs, the `staged_model`:
-/// a list of stages that the user writes once.
+/// The interface between the layers above and a device: the `executor`, which runs work, and the
+/// `staged_model`, the list of stages that the user writes once.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -48,13 +48,14 @@ struct gemm_request {
   std::size_t stride_c = 0;
 };
 
-/// Called once, when the work before it on its stream has finished. Intrusive: the caller owns it
-/// and keeps it alive until the call. It runs on a thread of the executor, must not block and must
-/// not call the executor; `failed` says that work of its stream failed.
+/// A callback, called once when the work before it on its stream has finished. Intrusive: the
+/// caller owns it and keeps it alive until the call. It runs on a thread of the executor, must not
+/// block and must not call the executor. `failed` means that work of its stream failed.
 struct completion {
   using function = void (*)(completion& self, bool failed) noexcept;
   function invoke = nullptr;
-  /// Of one that failed, if the executor knows why: ends with a zero, and is valid during the call.
+  /// The error text if the work failed and the executor knows why, else null. It ends with a zero
+  /// and is valid during the call.
   const char* error = nullptr;
 };
 
@@ -101,21 +102,21 @@ concept executor = requires(E& e, device_share share, std::size_t bytes, typenam
   e.notify(s, done);
 } && requirement::copies_and_multiplies<E>;
 
-/// An executor that runs work of the host in the order of a stream: what a model that computes with
-/// the CPU, or calls somebody else's library, is made of. Semantics: `launch(s, f)` moves f away
-/// and runs `f()` once, after the work before it on s and before the work behind it; f sees what
-/// that work wrote, and what is behind it sees what f wrote. f may block its stream, not the
-/// caller. What it throws fails the stream's next notification, with the text of the first
-/// exception, and the stream goes on. f is destroyed when it has run, must not call the executor,
-/// can be moved without throwing, and may have any size up to 128 bytes; larger ones may be refused
-/// by the compiler. Thread safety: as the rest of the stream's; f runs on a thread of the executor.
-/// Models: `host_executor`, `emulated_executor`.
+/// An executor that runs host work in the order of a stream, for models that compute on the CPU or
+/// call another library. Semantics: `launch(s, f)` moves f away and runs `f()` once, after the work
+/// before it on s and before the work behind it. f sees the writes of the earlier work, and the
+/// later work sees those of f. f may block its stream, not the caller. An exception from f fails
+/// the stream's next notification, with the text of the first exception, and the stream goes on. f
+/// is destroyed when it has run, must not call the executor, can be moved without throwing, and may
+/// have any size up to 128 bytes; larger ones may be refused by the compiler. Thread safety: as for
+/// the stream's other calls; f runs on a thread of the executor. Models: `host_executor`,
+/// `emulated_executor`.
 template <class E>
 concept launching_executor = executor<E> && requirement::launches_host_work<E>;
 
-/// An executor in whose time its caller lets it act: nothing happens but in `advance(now)`, which
-/// must be called at `next_event()`. `now()` is the time of the last call, and within one, of what
-/// happens. Models: `emulated_executor`.
+/// An executor whose time its caller drives: everything happens in `advance(now)`, which must be
+/// called at `next_event()`. `now()` is the time of the last call; within a call, the time of the
+/// current event. Models: `emulated_executor`.
 template <class E>
 concept driven_executor = executor<E> && requires(E& e, const E& c, time_point now) {
   { c.next_event() } -> std::same_as<time_point>;
@@ -123,38 +124,40 @@ concept driven_executor = executor<E> && requires(E& e, const E& c, time_point n
   e.advance(now);
 };
 
-/// What a model may say of a slot that it was asked of, and did not compute.
+/// A model's report on a slot, where the slice asks for it.
 struct slot_state {
   static constexpr std::uint8_t fit = 0;    ///< It was computed.
-  static constexpr std::uint8_t unfit = 1;  ///< Its values are to blame.
-  /// The run failed because of some slots, and whether this is one of them was not found out.
+  static constexpr std::uint8_t unfit = 1;  ///< Its input values cannot be computed.
+  /// The run failed because of some slots, and it is not known whether this is one of them.
   static constexpr std::uint8_t unknown = 2;
 };
 
-/// The rows of a batch that a stage works on. Slot i of the slice lies at
-/// `base + (first + i) * stride`, both for what the stage reads and for what it writes.
+/// The rows of a batch that a stage works on. Slot i of the slice lies at `base + (first + i) *
+/// stride`, both for the stage's input and for its output.
 struct slice {
-  std::byte* input;          ///< Of slot 0 at the boundary before the stage, device memory.
-  std::byte* output;         ///< Of slot 0 at the boundary after the stage, device memory.
+  std::byte* input;          ///< Slot 0 at the boundary before the stage; device memory.
+  std::byte* output;         ///< Slot 0 at the boundary after the stage; device memory.
   std::size_t input_stride;  ///< Bytes between slots; at least the bytes per request there.
   std::size_t output_stride;
   std::uint32_t first;     ///< First slot.
   std::uint32_t count;     ///< Slots; at least 1.
   std::uint32_t size = 0;  ///< Input size that all its slots are padded to, in units of the model;
-                           ///< 0: the largest. Models whose inputs are of one size ignore it.
-  /// A byte for each slot of the slice, in host memory, which stays until the work on the stream is
-  /// done; or null. A model that can tell that it is the values of a slot, not the device, that
-  /// cannot be computed sets that byte to `slot_state::unfit` when it runs, instead of failing: its
-  /// request fails alone, and is not tried again. One of a slot that is `slot_state::unknown` fails
-  /// as with the whole batch. Others may leave it as it is.
+                           ///< 0 means the largest. Models with a fixed input size ignore it.
+  /// One byte per slot of the slice, in host memory that stays valid until the work on the stream
+  /// is done; or null. If a model can tell that a slot's values, not the device, are the cause of a
+  /// failure, it sets that byte to `slot_state::unfit` when it runs, instead of failing. That
+  /// request then fails alone and is not retried. A slot marked `slot_state::unknown` fails as if
+  /// the whole batch had failed. Other models may leave the bytes unchanged.
   std::uint8_t* unfit = nullptr;
-  /// True once nobody wants the result any more, as the work hangs; it stays until the work on the
-  /// stream is done; or null. A model that can ends such work early, failing the stream.
+  /// Becomes true once the result is no longer wanted because the work hangs; or null. It stays
+  /// valid until the work on the stream is done. A model that is able to should then end the work
+  /// early and fail the stream.
   const std::atomic<bool>* given_up = nullptr;
   /// The row is a sample that only shows whether the device works: a model that cannot compute it
   /// may compute another one.
   bool is_sample = false;
-  /// The slots are one request's: if some cannot be computed all are unfit, and none is run apart.
+  /// All slots belong to one request: if some cannot be computed all are unfit, and none is run
+  /// separately.
   bool is_whole = false;
 };
 
@@ -165,12 +168,12 @@ concept tells_exits = requires(const M& m, std::size_t stage) {
 };
 }  // namespace requirement
 
-/// A model of `stages()` stages run in order. Boundary 0 is its input, boundary i what stage i − 1
-/// writes; `boundary_bytes(i)` is per request. `enqueue(stage, stream, slice)` puts the work of one
-/// stage on a stream and returns at once; it may be called for different slices of one batch in any
-/// order, but for one slot in the order of the stages, and never for one model by two threads at
-/// once. Result of a slot: the same bits whatever other slots share the call is not required; the
-/// stated tolerance is. Models: those in src/models, `profile_model`.
+/// A model of `stages()` stages run in order. Boundary 0 is its input, boundary i the output of
+/// stage i − 1; `boundary_bytes(i)` is per request. `enqueue(stage, stream, slice)` puts the work
+/// of one stage on a stream and returns at once; it may be called for different slices of one batch
+/// in any order, but for one slot in the order of the stages, and never for one model by two
+/// threads at once. Result of a slot: the same bits whatever other slots share the call is not
+/// required; the stated tolerance is. Models: those in src/models, `profile_model`.
 template <class M, class Stream>
 concept staged_model = requires(const M& m, std::size_t boundary) {
   { m.name() } -> std::convertible_to<std::string_view>;
@@ -180,10 +183,10 @@ concept staged_model = requires(const M& m, std::size_t boundary) {
   m.enqueue(stage, stream, s);
 };
 
-/// A staged model that knows something before its end, for early exit and layer skip. Where
-/// `has_exit(stage)`, `enqueue_exit(stage, stream, slice)` computes from what the stage has
-/// written, the slice's input, rows of the form of the model's output: the result of a request that
-/// leaves here, or whatever a request's future is judged by. Otherwise as `enqueue`.
+/// A staged model with intermediate results, for early exit and layer skip. Where
+/// `has_exit(stage)`, `enqueue_exit(stage, stream, slice)` takes the stage's output as the slice's
+/// input and computes rows in the form of the model's output: the result of a request that leaves
+/// here, or the values that decide whether it goes on. Otherwise it behaves as `enqueue`.
 template <class M, class Stream>
 concept exiting_model = staged_model<M, Stream> && requirement::tells_exits<M> &&
                         requires(M& m, std::size_t stage, Stream& stream, const slice& s) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The executor of the host: streams are threads. Matrix products come from who makes it.
+/// The executor of the host: streams are threads. Its creator provides matrix products.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -17,22 +17,23 @@
 
 namespace cohort::runtime {
 
-/// Who computes matrix products for a host executor: `blas_products()` of the component
-/// `cohort::blas`, a function of the user's, or nobody.
+/// How a host executor computes matrix products: with `blas_products()` of the component
+/// `cohort::blas`, with a user's function, or not at all.
 struct host_products {
-  /// Computes one product of f32, called on threads of streams, by several at once. What it throws
+  /// Computes one f32 product. Called on the threads of streams, by several at once. An exception
   /// fails the stream. Dimensions are below 2³¹, m and n at least 1; with beta 0, C may hold
-  /// anything. None: `gemm` is refused.
+  /// anything. If null, `gemm` is refused.
   void (*multiply)(const gemm_request& g) = nullptr;
-  /// Whose these are, with what decides how long they take, on one line; for `describe_host`.
+  /// Names the implementation and the settings that affect its speed, on one line; for
+  /// `describe_host`.
   std::string (*describe)() = nullptr;
 };
 
-/// How a host executor is made.
+/// Options of a host executor.
 struct host_options {
   std::size_t pool_bytes = std::size_t{256} << 20U;  ///< Memory for buffers; at least 64.
   std::uint32_t queue_depth = 1024;  ///< Pieces of work a stream can hold; at least 2.
-  host_products products{};          ///< Without, the host computes what is launched, no products.
+  host_products products{};          ///< Default: no products, only launched work.
 };
 
 namespace detail {
@@ -53,16 +54,16 @@ struct host_task {
 /// An executor whose device is the machine it runs on. A stream is a thread that takes work from a
 /// bounded ring; a full ring makes the caller wait, so `queue_depth` must cover what is enqueued
 /// ahead. An event holds a stream by blocking its thread, without spinning. Matrix products are
-/// f32, on the stream's thread. After a piece of work has thrown, the stream goes on;
-/// the next `notify` reports the failure, with the text of the first exception, and clears it. A
-/// stream with a share of the machine runs on ceil(share · cores) cores (`stream::cores()`): those
-/// that the fewest of its streams have. Thread safety: as the `executor` concept says. Models:
+/// f32, on the stream's thread. After a piece of work has thrown, the stream goes on; the next
+/// `notify` reports the failure, with the text of the first exception, and clears it. A stream with
+/// a share of the machine runs on ceil(share · cores) cores (`stream::cores()`): those used by the
+/// fewest of its streams. Thread safety: as the `executor` concept says. Models:
 /// `launching_executor`.
 class host_executor {
  public:
   /// Whether results are computed, not only timed.
   static constexpr bool computes = true;
-  /// Whether what is launched runs on a thread that its stream has for itself.
+  /// Whether launched work runs on a thread of its stream alone.
   static constexpr bool streams_are_threads = true;
   /// Whether the host may use its buffers like any memory.
   static constexpr bool buffers_are_host_memory = true;
@@ -94,8 +95,8 @@ class host_executor {
   void gemm(stream& s, const gemm_request& request);
   void notify(stream& s, completion& done);
 
-  /// Runs `work()` on the stream's thread, in order, as `launching_executor` says: what a kernel
-  /// launch is on a GPU. `work` must fit `detail::host_task::capacity`, 240 bytes.
+  /// Runs `work()` on the stream's thread, in order, as `launching_executor` says, like a kernel
+  /// launch on a GPU. `work` must fit `detail::host_task::capacity`, 240 bytes.
   template <class F>
   void launch(stream& s, F work);
 
@@ -117,7 +118,7 @@ class host_executor::stream {
 
   /// The cores it may run on.
   [[nodiscard]] unsigned cores() const noexcept;
-  /// Of its thread, by the kernel; 0 before that has begun. Any thread.
+  /// The kernel's id of its thread; 0 before the thread has begun. Call from any thread.
   [[nodiscard]] int thread_id() const noexcept;
 
  private:
@@ -183,9 +184,9 @@ void host_executor::launch(stream& s, F work) {
 
 static_assert(launching_executor<host_executor>);
 
-/// What decides how long work takes here, as far as it is known: the processor, the cores that this
-/// program may use and, if there are any, whose the products are: of a BLAS, its version, kernels
-/// and threads for each product. One line.
+/// Describes on one line what affects the speed of work here, as far as known: the processor, the
+/// cores that this program may use and the implementation of matrix products, if any (for a BLAS
+/// its version, kernels and threads per product).
 [[nodiscard]] std::string describe_host(const host_products& products = {});
 
 }  // namespace cohort::runtime

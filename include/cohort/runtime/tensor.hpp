@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a model's tensors are: types of elements, shapes, and how the tensors of a row lie in
-/// memory.
+/// A model's tensors: element types, shapes, and the layout of a row's tensors in memory.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -20,7 +19,7 @@
 
 namespace cohort::runtime {
 
-/// Type of an element. Products of matrices are of the first three.
+/// Type of an element. Matrix products support the first three.
 enum class data_type : std::uint8_t {
   f32,
   f16,
@@ -37,7 +36,7 @@ enum class data_type : std::uint8_t {
   boolean,  ///< One byte, 0 or 1.
   bytes,    ///< A string: any bytes, each element of its own length (`take_string`).
 };
-/// How many have elements of one length: all but `bytes`, which is the last.
+/// Number of types with elements of fixed length: all but `bytes`, which is the last.
 inline constexpr std::size_t data_types = 13;
 /// Whether all elements of a type have one length, `bytes_of`: not strings.
 [[nodiscard]] constexpr bool has_fixed_size(data_type t) noexcept { return t != data_type::bytes; }
@@ -63,11 +62,12 @@ inline constexpr std::array<data_type_row, data_types + 1> data_type_rows{{{"FP3
                                                                            {"BYTES", 4}}};
 }  // namespace detail
 
-/// As the Open Inference Protocol writes it: "FP32", "INT64", "BOOL", ...
+/// The name in the Open Inference Protocol: "FP32", "INT64", "BOOL", ...
 [[nodiscard]] constexpr std::string_view name_of(data_type t) noexcept {
   return detail::data_type_rows[static_cast<std::size_t>(t)].name;
 }
-/// Bytes of an element; of `data_type::bytes` the least, 4, which an empty string takes. Never 0.
+/// Bytes of an element. For `data_type::bytes` the minimum, 4, the size of an empty string. Never
+/// 0.
 [[nodiscard]] constexpr std::size_t bytes_of(data_type t) noexcept {
   return detail::data_type_rows[static_cast<std::size_t>(t)].bytes;
 }
@@ -79,7 +79,7 @@ inline constexpr std::array<data_type_row, data_types + 1> data_type_rows{{{"FP3
   return std::nullopt;
 }
 
-/// As Triton's configurations write it: "TYPE_FP32", ...; "TYPE_STRING" of `data_type::bytes`.
+/// The name in Triton's configurations: "TYPE_FP32", ...; "TYPE_STRING" for `data_type::bytes`.
 [[nodiscard]] inline std::string config_name_of(data_type t) {
   return t == data_type::bytes ? "TYPE_STRING" : "TYPE_" + std::string{name_of(t)};
 }
@@ -88,7 +88,7 @@ inline constexpr std::array<data_type_row, data_types + 1> data_type_rows{{{"FP3
 inline constexpr std::size_t string_length_bytes = 4;
 /// Takes the first string off a tensor of `data_type::bytes`. Such a tensor has its strings one
 /// behind the other, in row-major order: the length of each (4 bytes, little-endian, unsigned),
-/// then so many bytes of any value. Zeros are empty strings. O(1).
+/// then that many bytes of any value. Zeros are empty strings. O(1).
 /// @returns Nothing, and takes nothing, if `tensor` ends before the string does.
 [[nodiscard]] inline std::optional<std::string_view> take_string(
     std::span<const std::byte>& tensor) noexcept {
@@ -127,9 +127,9 @@ struct tensor_info {
   std::string name;
   data_type type = data_type::f32;
   std::vector<std::int64_t> shape;     ///< Each at least 1, or `size_dimension`.
-  std::optional<value_range> range{};  ///< None: whatever the type can say.
+  std::optional<value_range> range{};  ///< None: all values of the type.
 
-  /// Whether it is as long as its request.
+  /// Whether a dimension is as long as the request's input.
   [[nodiscard]] bool has_size() const noexcept {
     return std::ranges::find(shape, size_dimension) != shape.end();
   }
@@ -140,7 +140,7 @@ struct tensor_info {
       n *= d == size_dimension ? size : static_cast<std::size_t>(d);
     return n;
   }
-  /// Bytes of one row, of a request of this size; of strings the least, that of empty ones.
+  /// Bytes of one row, of a request of this size; for strings the minimum, that of empty ones.
   [[nodiscard]] std::size_t bytes(std::uint32_t size = 1) const noexcept {
     return count(size) * bytes_of(type);
   }
@@ -152,7 +152,7 @@ struct tensor_info {
 struct model_interface {
   std::string name;
   std::vector<tensor_info> inputs;   ///< At least one.
-  std::vector<tensor_info> outputs;  ///< None of a model that is emulated in time only.
+  std::vector<tensor_info> outputs;  ///< Empty for a model that only emulates time.
   std::uint32_t max_size = 1;        ///< Largest size of a request; 1 where no tensor has one.
 
   [[nodiscard]] bool has_sizes() const noexcept {
@@ -162,7 +162,7 @@ struct model_interface {
 
 /// Where the tensors of a row lie in its memory: one behind the other, each as long as the largest
 /// size needs and at a multiple of 8 bytes, so that any element is aligned in an aligned row. A row
-/// of one tensor has no more than it: rows that lie one behind the other are then a dense tensor.
+/// with one tensor has no padding, so consecutive rows form a dense tensor.
 class row_layout {
  public:
   row_layout() = default;

@@ -16,8 +16,8 @@
 
 namespace cohort::runtime {
 
-/// What a thread, or several that work for each other in turn, have had of the processors since
-/// they began. The two times never fall. All zero where that is not known.
+/// The processor time of a thread, or of several that work for each other in turn, since they
+/// began. The two times never decrease. All zero if not known.
 struct thread_load {
   duration run{0};           ///< On a processor.
   duration waited{0};        ///< Ready to run, until the latest time that it got a processor.
@@ -29,10 +29,10 @@ struct thread_load {
   bool operator==(const thread_load&) const = default;
 };
 
-/// For how long of the time between two looks work wanted a processor and had none: what its
-/// threads waited, and, if one is runnable now, also the time that nothing accounts for yet, since
-/// a wait is counted only when it ends. What sleeps or is blocked throughout is not starved, nor is
-/// what computes throughout. 0 to `between`.
+/// How long, between two readings, work wanted a processor and had none: its threads' waiting time
+/// plus, if one is runnable now, the time not accounted for yet, since a wait is counted only when
+/// it ends. A thread that sleeps, is blocked or computes all the time is not starved. Range: 0 to
+/// `between`.
 [[nodiscard]] constexpr duration starved_time(const thread_load& first, const thread_load& last,
                                               duration between) noexcept {
   const duration waited = last.waited - first.waited;
@@ -42,7 +42,8 @@ struct thread_load {
 }
 
 /// Reads the load of a thread of this process from /proc/self/task: some microseconds. Any thread.
-/// @param id Of the kernel (`gettid`). @returns All zero if there is none such, or no such files.
+/// @param id The kernel's thread id (`gettid`). @returns All zero if there is no such thread, or no
+///         /proc.
 [[nodiscard]] inline thread_load load_of_thread(int id) noexcept {
   char text[512];
   const auto read = [&](const char* file) noexcept -> std::string_view {

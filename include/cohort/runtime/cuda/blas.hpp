@@ -33,9 +33,9 @@ class blas {
   blas& operator=(const blas&) = delete;
 
   /// Later products go to `s`. The work on the former stream must be ordered before: the workspace
-  /// moves along. @param multiprocessors Those of the stream's partition, 0: all.
+  /// moves along. @param multiprocessors Multiprocessors of the stream's partition; 0 means all.
   void bind(stream_view s, unsigned multiprocessors = 0);
-  /// Forgets the stream, before that is destroyed.
+  /// Forgets the stream. Call it before the stream is destroyed.
   void unbind() noexcept;
   /// Enqueues a product. @throws config_error For sizes beyond 2³¹ − 1. @throws cuda_error
   void multiply(const gemm_request& g);

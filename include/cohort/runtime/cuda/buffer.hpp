@@ -28,7 +28,7 @@ enum class memory_kind : unsigned char {
 class device_pool;
 
 /// Memory from a pool. Movable; its destructor gives the memory back at once, so no work that uses
-/// it may be outstanding: else hand it to `device_pool::retire`.
+/// it may be outstanding: otherwise pass it to `device_pool::retire`.
 class device_buffer {
  public:
   device_buffer() noexcept = default;
@@ -48,12 +48,12 @@ class device_buffer {
   std::shared_ptr<device_pool> pool_;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  std::size_t block_ = 0;  // Of the pool: at least size_.
+  std::size_t block_ = 0;  // Bytes taken from the pool: at least size_.
 };
 
-/// One allocation, divided into buffers aligned to 256 bytes. Memory that was retired in the order
-/// of a stream is used again by later allocations for that stream at once, for others behind an
-/// event: the host never waits. Thread safety: any thread.
+/// One allocation, divided into buffers aligned to 256 bytes. Later allocations for the same stream
+/// reuse memory retired there at once; allocations for other streams reuse it behind an event. The
+/// host never waits. Thread safety: any thread.
 class device_pool : public std::enable_shared_from_this<device_pool> {
  public:
   static constexpr std::size_t alignment = 256;
@@ -70,7 +70,7 @@ class device_pool : public std::enable_shared_from_this<device_pool> {
   /// For work on `s` alone: may take memory retired on another stream, behind which `s` then waits.
   [[nodiscard]] device_buffer allocate(std::size_t bytes, stream_view s);
   /// Gives the memory back once the work so far on `s` has finished. @throws cuda_error If the
-  /// driver refuses to mark that: the memory is then given back behind the next that is retired
+  /// driver refuses to mark that: the memory is then given back after the next buffer retired
   /// there, or with the pool.
   void retire(device_buffer b, stream_view s);
 
@@ -105,11 +105,11 @@ class device_pool : public std::enable_shared_from_this<device_pool> {
 
 class pinned_pool;
 
-/// Host memory that copies to and from a GPU need not stage. Movable.
+/// Pinned host memory: copies to and from a GPU need no staging buffer. Movable.
 class pinned_buffer {
  public:
   pinned_buffer() noexcept = default;
-  /// @throws cuda_error If the memory cannot be had.
+  /// @throws cuda_error If the memory cannot be allocated.
   explicit pinned_buffer(std::size_t bytes);
   pinned_buffer(pinned_buffer&& other) noexcept { swap(other); }
   pinned_buffer& operator=(pinned_buffer&& other) noexcept {
@@ -137,8 +137,8 @@ class pinned_buffer {
   std::size_t capacity_ = 0;
 };
 
-/// Pinned memory that was given back, kept for later requests until the pool ends: the driver may
-/// wait for the device where it allocates or frees some. Thread safety: any thread.
+/// Keeps pinned memory that was given back, for later requests, until the pool ends: the driver may
+/// wait for the device when it allocates or frees such memory. Thread safety: any thread.
 class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
  public:
   pinned_pool() = default;
@@ -146,7 +146,7 @@ class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
   pinned_pool(const pinned_pool&) = delete;
   pinned_pool& operator=(const pinned_pool&) = delete;
 
-  /// The smallest that is kept and at most twice as large, else new memory.
+  /// The smallest kept block that fits, if it is at most twice as large; otherwise new memory.
   /// @throws cuda_error If there is none.
   [[nodiscard]] pinned_buffer allocate(std::size_t bytes);
 

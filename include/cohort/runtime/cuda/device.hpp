@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the GPUs of this machine are, and why there is none.
+/// Finds the GPUs of this machine, or the reason why there is none.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -12,7 +12,7 @@
 
 namespace cohort::runtime::cuda {
 
-/// A GPU, as a packer of models needs to know it.
+/// Properties of a GPU that packing models onto it needs.
 struct device_description {
   int index = 0;
   std::string name;

@@ -20,7 +20,7 @@ class cuda_error : public device_error {
   cuda_error(const std::string& what, cudaError_t code, int device, std::source_location where)
       : device_error{what, where}, code_{code}, device_{device} {}
 
-  /// For errors of the driver and of cuBLAS: what the runtime says of the device, else
+  /// For errors of the driver and of cuBLAS: the runtime's error for the device, or else
   /// `cudaErrorInvalidValue`.
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }
   [[nodiscard]] int device() const noexcept { return device_; }
@@ -30,9 +30,9 @@ class cuda_error : public device_error {
   int device_;
 };
 
-/// Whether an error is to be taken as the loss of the device in this process: every one but "not
-/// ready", and those of a call's own arguments, of memory and other limits, and of a capture. So an
-/// error that is unknown ends what waits instead of having it wait for ever.
+/// Whether an error counts as the loss of the device in this process: every error but "not ready"
+/// and those about a call's arguments, about memory and other limits, and about a capture. So an
+/// unknown error ends waiting work instead of leaving it to wait for ever.
 [[nodiscard]] bool is_sticky(cudaError_t e) noexcept;
 
 /// "cudaMalloc: out of memory (cudaErrorMemoryAllocation), device 0".

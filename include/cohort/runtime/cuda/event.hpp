@@ -16,7 +16,7 @@
 
 namespace cohort::runtime::cuda {
 
-/// An event owned by somebody else.
+/// A non-owning reference to an event.
 class event_view {
  public:
   constexpr event_view(cudaEvent_t e) noexcept : native_{e} {}  // NOLINT: implicit on purpose.
@@ -25,7 +25,7 @@ class event_view {
 
   [[nodiscard]] constexpr cudaEvent_t native() const noexcept { return native_; }
   /// Whether the work marked by the latest record has finished. The loss of the device counts as
-  /// that, and so does a record in a capture.
+  /// finished, and so does a record in a capture.
   [[nodiscard]] bool is_done() const noexcept {
     const cudaError_t e = query();
     return e == cudaSuccess || e == cudaErrorCapturedEvent || is_sticky(e);
@@ -65,8 +65,8 @@ class event {
   [[nodiscard]] explicit operator bool() const noexcept { return native_ != nullptr; }
 
   /// Marks the work so far on `s`. CUDA's headers ask for an event of the stream's context, which
-  /// for a partition's stream is not the device's; where a driver insists, the event becomes
-  /// another one of that context, and views of it end. @throws cuda_error
+  /// for a partition's stream is not the device's; where a driver insists, the event is replaced by
+  /// a new one of that context, and views of the old one become invalid. @throws cuda_error
   void record(stream_view s);
   /// Time between two recorded events that have finished, both made with timing; resolution about
   /// half a microsecond. @throws cuda_error If either has not finished or has no timing.

@@ -21,16 +21,15 @@
 
 namespace cohort::runtime {
 
-/// How a CUDA executor is made.
+/// Options of a CUDA executor.
 struct cuda_options {
   int device = 0;                                  ///< Index among the visible devices.
   std::size_t pool_bytes = std::size_t{1} << 30U;  ///< Memory for buffers; at least 256.
   cuda::memory_kind pool_kind = cuda::memory_kind::device;
   /// cuBLAS workspace of each stream, taken when the stream is made; 0: none, and no products.
   std::size_t workspace_bytes = std::size_t{32} << 20U;
-  /// How long the thread that looks for completions sleeps between looks while work is due; 0: not
-  /// at all. While none is due, as far as can be told from what came before, it sleeps whatever
-  /// this is.
+  /// How long the polling thread sleeps between checks for completions while work is due; 0 means
+  /// that it does not sleep. While no work is expected to end, it sleeps regardless of this value.
   std::chrono::microseconds poll_interval{10};
 };
 
@@ -77,7 +76,7 @@ class cuda_executor {
   /// Gives a buffer back once the work so far on `s` has finished.
   void retire(buffer b, stream& s);
 
-  /// Host memory for copies that block no thread. The executor keeps what is given back.
+  /// Host memory for copies that block no thread. The executor keeps returned memory for reuse.
   [[nodiscard]] cuda::pinned_buffer allocate_pinned(std::size_t bytes);
 
   void record(stream& s, event& v);
@@ -96,8 +95,8 @@ class cuda_executor {
   template <std::invocable<cuda::stream_view> F>
   void launch(stream& s, F&& enqueue);
 
-  /// Records what `enqueue()` asks of `s`, and of streams it orders behind `s` and joins again, as
-  /// a graph. No notifications in it. @throws cuda_error If that cannot be captured.
+  /// Records as a graph what `enqueue()` puts on `s` and on streams that it orders behind `s` and
+  /// joins again. It must not contain notifications. @throws cuda_error If that cannot be captured.
   template <class F>
   [[nodiscard]] cuda::graph capture(stream& s, F&& enqueue);
   void replay(stream& s, const cuda::graph& g);
@@ -112,7 +111,7 @@ class cuda_executor {
   [[nodiscard]] std::size_t free_bytes() const;
   /// False after an error that the device cannot recover from in this process.
   [[nodiscard]] bool is_healthy() const noexcept;
-  /// What that error was, on one line; empty if healthy.
+  /// A description of that error, on one line; empty if healthy.
   [[nodiscard]] std::string failure() const;
 
  private:
@@ -131,7 +130,7 @@ class cuda_executor::stream {
   ~stream();
 
   [[nodiscard]] cuda::stream_view view() const noexcept;
-  /// Those it may run on: what its share was rounded to.
+  /// Number of multiprocessors that it may run on, after rounding its share.
   [[nodiscard]] unsigned multiprocessors() const noexcept;
 
  private:
@@ -161,7 +160,7 @@ class cuda_executor::event {
 template <std::invocable<cuda::stream_view> F>
 void cuda_executor::launch(stream& s, F&& enqueue) {
   const cuda::device_scope current{device()};
-  (void)cudaGetLastError();  // Of earlier calls of the user's.
+  (void)cudaGetLastError();  // Clears errors of the user's earlier calls.
   if (current.error() == cudaSuccess) std::forward<F>(enqueue)(view(s));
   const cudaError_t e = current.error() != cudaSuccess ? current.error() : cudaGetLastError();
   if (e != cudaSuccess) fail(s, e, "launch");

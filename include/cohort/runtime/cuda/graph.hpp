@@ -34,9 +34,9 @@ class graph {
   cudaGraphExec_t native_ = nullptr;
 };
 
-/// While it lives, what is enqueued on the stream is recorded instead of run, also on streams that
-/// wait for an event recorded there, until those are joined by another event. Recorded work keeps
-/// the addresses it was given. Nothing else may be asked of these streams meanwhile.
+/// While it lives, work enqueued on the stream is recorded instead of run. The same holds for
+/// streams that wait for an event recorded there, until another event joins them. Recorded work
+/// keeps its addresses. These streams must not be used for anything else meanwhile.
 class graph_capture {
  public:
   /// @throws cuda_error

@@ -26,9 +26,9 @@ namespace cohort::runtime::cuda {
 }
 
 /// Hands out steps of multiprocessors to shares of a device, disjoint as long as they fit. A share
-/// gets the nearest whole number of steps, at least one, less if fewer are free but not below its
-/// share rounded down: so shares that sum to the device never overlap because of rounding. Beyond
-/// that, shares overlap where the fewest others are. Thread safety: none.
+/// gets the nearest whole number of steps, at least one. If fewer are free it gets fewer, but not
+/// below its share rounded down, so shares that sum to the device never overlap because of
+/// rounding. Beyond that, a share overlaps on the steps with the fewest users. Thread safety: none.
 class step_allocator {
  public:
   /// @param steps At least 1.
@@ -51,11 +51,11 @@ class step_allocator {
     for (const unsigned i : order) ++users_[i];
     return order;
   }
-  /// Takes them again, whoever else has.
+  /// Takes the steps again, even if other shares use them.
   void retake(const std::vector<unsigned>& steps) noexcept {
     for (const unsigned i : steps) ++users_[i];
   }
-  /// Takes back what `take` gave.
+  /// Takes back steps returned by `take`.
   void give_back(const std::vector<unsigned>& steps) noexcept {
     for (const unsigned i : steps) --users_[i];
   }
@@ -68,15 +68,16 @@ class step_allocator {
   std::vector<unsigned> users_;
 };
 
-/// Contexts of partitions that ended, for the next ones of the same steps. Of the same steps there
-/// may be several, where shares overlapped. A value. Thread safety: none.
+/// Contexts of ended partitions, kept for later partitions with the same steps. There may be
+/// several for the same steps, where shares overlapped. A value. Thread safety: none.
 template <class Context>
 class kept_contexts {
  public:
   explicit kept_contexts(std::size_t most) : most_{most} {}
 
-  /// @returns One that is kept no longer, as there are too many: of those not asked for longest.
-  /// @throws std::bad_alloc Then it is not kept.
+  /// @returns The context that is no longer kept because there are too many: one of the steps
+  ///         unused for longest.
+  /// @throws std::bad_alloc The context is then not kept.
   [[nodiscard]] std::optional<Context> keep(std::vector<unsigned> steps, Context c) {
     kept_.emplace_back(std::move(steps), c);
     if (kept_.size() <= most_) return std::nullopt;
@@ -84,7 +85,7 @@ class kept_contexts {
     kept_.pop_front();
     return oldest;
   }
-  /// Of these steps, if there is one.
+  /// A kept context of these steps, if there is one.
   [[nodiscard]] std::optional<Context> take(const std::vector<unsigned>& steps) {
     const auto found = std::ranges::find(kept_, steps, &entry::first);
     if (found == kept_.end()) return std::nullopt;
@@ -92,7 +93,7 @@ class kept_contexts {
     kept_.erase(found);
     return c;
   }
-  /// Each, once more.
+  /// Calls a function for each kept context.
   template <class F>
   void each(F f) const {
     for (const entry& e : kept_) f(e.second);
@@ -101,7 +102,7 @@ class kept_contexts {
  private:
   using entry = std::pair<std::vector<unsigned>, Context>;
   std::size_t most_;
-  std::deque<entry> kept_;  // The one that ended first is the first.
+  std::deque<entry> kept_;  // Oldest first.
 };
 
 namespace detail {
@@ -117,11 +118,11 @@ class green_context {
 
   /// A stream whose kernels run on the partition's multiprocessors. @throws cuda_error
   [[nodiscard]] stream make_stream() const;
-  /// Which steps of the device it has, ascending; none once another took its place.
+  /// The device's steps that it has, ascending; none once another context took its place.
   [[nodiscard]] const std::vector<unsigned>& steps() const noexcept { return steps_; }
-  /// Those it has: what the share was rounded to.
+  /// Number of its multiprocessors, after rounding the share.
   [[nodiscard]] unsigned multiprocessors() const noexcept { return multiprocessors_; }
-  /// Has its steps again, after one that was to take its place did not.
+  /// Takes its steps back after the context meant to replace it failed to do so.
   void reclaim() noexcept;
 
  private:
@@ -130,14 +131,14 @@ class green_context {
 
   std::shared_ptr<class partitioner> owner_;
   std::vector<unsigned> steps_;
-  std::vector<unsigned> made_of_;  // Those of the native context.
+  std::vector<unsigned> made_of_;  // Steps of the native context.
   void* native_ = nullptr;         // CUgreenCtx.
   unsigned multiprocessors_ = 0;
 };
 
 /// Divides one device. The first partition of given steps takes the driver milliseconds, and it
-/// waits until no kernel runs on the device; so up to 64 partitions that ended are kept, and one of
-/// the same steps is the same again, at once. Thread safety: any thread.
+/// waits until no kernel runs on the device; so up to 64 ended partitions are kept, and a request
+/// for the same steps reuses one at once. Thread safety: any thread.
 class partitioner : public std::enable_shared_from_this<partitioner> {
  public:
   /// Never throws for a device that cannot be partitioned: see `reason`.
@@ -147,15 +148,15 @@ class partitioner : public std::enable_shared_from_this<partitioner> {
   partitioner& operator=(const partitioner&) = delete;
 
   /// A partition of about `share`. All streams of it must be destroyed before it is.
-  /// @param instead_of One whose multiprocessors count as free from now on, since its work moves
-  ///   here; unchanged if this throws.
+  /// @param instead_of A partition to be replaced: its multiprocessors count as free from now on,
+  ///   since its work moves to the new one. Unchanged if this throws.
   /// @throws resource_error If the device cannot be partitioned, with the reason.
   /// @throws cuda_error If the driver refuses.
   [[nodiscard]] std::unique_ptr<green_context> make_partition(device_share share,
                                                               green_context* instead_of = nullptr);
 
-  /// Multiprocessors of one step; 0 if the device cannot be partitioned. The last step also has
-  /// those that the device has left over.
+  /// Multiprocessors of one step; 0 if the device cannot be partitioned. The last step also has the
+  /// device's remaining multiprocessors.
   [[nodiscard]] unsigned step() const noexcept { return step_; }
   /// How many steps the device has.
   [[nodiscard]] unsigned steps() const noexcept { return steps_; }
@@ -172,7 +173,7 @@ class partitioner : public std::enable_shared_from_this<partitioner> {
   unsigned step_ = 0;
   unsigned steps_ = 0;
   std::string reason_;
-  std::unique_ptr<resources> resources_;  // What the device was split into, and what is kept.
+  std::unique_ptr<resources> resources_;  // The device's steps and the kept contexts.
   std::mutex mutex_;
   std::unique_ptr<step_allocator> allocator_;
 };

@@ -14,8 +14,8 @@
 
 namespace cohort::runtime::cuda {
 
-/// A stream owned by somebody else. There is no implicit default stream: it cannot be made from 0
-/// or nullptr.
+/// A non-owning reference to a stream. There is no implicit default stream: it cannot be made from
+/// 0 or nullptr.
 class stream_view {
  public:
   constexpr stream_view(cudaStream_t s) noexcept : native_{s} {}  // NOLINT: implicit on purpose.
@@ -30,7 +30,7 @@ class stream_view {
     return cudaStreamIsCapturing(native_, &status) == cudaSuccess &&
            status != cudaStreamCaptureStatusNone;
   }
-  /// Whether all work so far has finished. The loss of the device counts as that.
+  /// Whether all work so far has finished. The loss of the device counts as finished.
   [[nodiscard]] bool is_idle() const noexcept {
     const cudaError_t e = cudaStreamQuery(native_);
     if (e != cudaSuccess) (void)cudaGetLastError();

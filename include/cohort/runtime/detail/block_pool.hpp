@@ -24,7 +24,7 @@ class block_pool {
 
   /// All of it, a multiple of the alignment.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
-  /// What a request of `bytes` takes.
+  /// Bytes that a request of `bytes` takes, rounded up to the alignment.
   [[nodiscard]] std::size_t round_up(std::size_t bytes) const noexcept {
     return (bytes + alignment_ - 1) / alignment_ * alignment_;
   }
@@ -44,7 +44,7 @@ class block_pool {
     if (left > 0) free_.emplace(at + wanted, left);
     return at;
   }
-  /// Frees what `take(bytes)` gave.
+  /// Frees a block returned by `take(bytes)`.
   void give_back(std::size_t at, std::size_t bytes) {
     std::size_t size = round_up(bytes);
     auto next = free_.lower_bound(at);

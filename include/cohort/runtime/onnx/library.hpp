@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// ONNX Runtime, loaded while the program runs: nothing of it is needed to build.
+/// ONNX Runtime, loaded while the program runs: it is not needed to build.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -16,16 +16,16 @@ struct ort_env;
 struct ort_session_options;
 }  // namespace detail
 
-/// The shared library of ONNX Runtime, 1.5 or later, in this process. It is never unloaded: threads
-/// of it may outlive those who use it. What it would log is said in errors instead.
-/// Thread safety: immutable.
+/// The shared library of ONNX Runtime, 1.5 or later, in this process. It is never unloaded: its
+/// threads may outlive its users. Its log messages are part of errors instead. Thread safety:
+/// immutable.
 class library {
  public:
-  /// @param path Of libonnxruntime.so.1. If empty, that in the environment's COHORT_ONNXRUNTIME;
-  /// if that is empty, too, wherever the system's loader finds it, under that name or as
+  /// @param path Path of libonnxruntime.so.1. If empty, the path in the environment variable
+  /// COHORT_ONNXRUNTIME. If that is empty, too, the system's loader searches for that name or for
   /// libonnxruntime.so.1.21, which Debian 13's package has.
-  /// @throws resource_error If it is not there, is another library, or one too old: what was tried,
-  /// and why it does not do.
+  /// @throws resource_error If it is missing, too old, or another library. The message names each
+  /// path tried and why it failed.
   [[nodiscard]] static std::shared_ptr<const library> open(const std::string& path = {});
 
   ~library();
@@ -38,7 +38,7 @@ class library {
   /// @returns Why not, in one line; empty if they can.
   [[nodiscard]] std::string why_no_cuda(unsigned device) const;
 
-  /// As it says itself: "1.30.0".
+  /// The version that it reports, such as "1.30.0".
   [[nodiscard]] const std::string& version() const noexcept { return version_; }
   /// The file that was loaded.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }

@@ -32,17 +32,18 @@ concept launches_host_work =
 /// A session as a model of one stage. Rows lie as `row_layout` says, each tensor as long as the
 /// largest size needs; of a slice of size n (0: the largest) the first n of each are computed, and
 /// what lies behind them in an output is left as it was. If `pads()`, a row may be shorter than the
-/// slice's size where whoever filled it put zeros behind its inputs; if not, all rows of a slice
-/// must be of the slice's size. Rows that are one tensor and lie densely are read and written where
-/// they are; others are moved through work space, made at construction. `enqueue` allocates
-/// nothing; the run on the stream's thread allocates as ONNX Runtime does, and fails the stream
-/// with a `device_error` in its words; or, if it is asked (`slice::unfit`) and runs on a row of
-/// zeros or on one that it has computed before, finds those rows that do not run alone, such as
-/// with an id that is out of range, and computes the others: 2 log2 n runs of parts for one among
-/// n, and never more than 4 log2 n; what is left then is `slot_state::unknown`. It keeps a copy of
-/// one row that it has computed. Work that was given up (`slice::given_up`) ends before its next
-/// operator when `interrupt` is called. Sessions may be shared by models. Thread safety: none but
-/// of `interrupt`; a model is used on one stream at a time. Models: `staged_model`.
+/// slice's size if zeros follow its inputs; if not, all rows of a slice must be of the slice's
+/// size. Rows that are one tensor and lie densely are read and written where they are; others are
+/// moved through work space, made at construction. `enqueue` allocates nothing; the run on the
+/// stream's thread allocates as ONNX Runtime does. If the run fails, the stream fails with a
+/// `device_error` that has ONNX Runtime's message. If the slice asks for it (`slice::unfit`) and a
+/// row of zeros or one computed before still runs, the model instead finds the rows that fail
+/// alone, such as those with an id out of range, and computes the others. That takes 2 log2 n runs
+/// of parts for one bad row among n, and never more than 4 log2 n; rows undecided by then are
+/// `slot_state::unknown`. For this the model keeps a copy of one computed row. Work that was given
+/// up (`slice::given_up`) ends before its next operator when `interrupt` is called. Sessions may be
+/// shared by models. Thread safety: only `interrupt` may be called from any thread; a model is used
+/// on one stream at a time. Models: `staged_model`.
 template <executor Executor>
   requires requirement::launches_host_work<Executor>
 class onnx_model {
@@ -87,7 +88,7 @@ class onnx_model {
     const std::uint32_t size = s.size == 0 || max_size == 1 ? max_size : s.size;
     executor_->launch(stream, [this, s, size] { run(s, size); });
   }
-  /// Ends what runs now, if it was given up. Any thread.
+  /// Ends the current run if it was given up. Any thread.
   void interrupt() noexcept { end_.ask(); }
 
  private:
@@ -112,8 +113,8 @@ class onnx_model {
     [[nodiscard]] std::int64_t bytes_of_row() const {
       return static_cast<std::int64_t>(layout.bytes());
     }
-    /// Sets `dense` to where each tensor of the rows is to be dense. @returns Whether it is so
-    /// already.
+    /// Sets `dense` to the address where each tensor of the rows is to lie densely. @returns
+    /// Whether it is so already.
     bool place(std::byte* rows, std::size_t stride, std::uint32_t count, std::uint32_t size) {
       const bool is_dense = tensors.size() == 1 && (count == 1 || stride == tensors[0].bytes(size));
       for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -185,7 +186,7 @@ class onnx_model {
   [[nodiscard]] bool is_given_up() const noexcept {
     return given_up_ != nullptr && given_up_->load();
   }
-  /// Runs the dense rows, or if that fails the one that was computed before.
+  /// Runs the dense rows or, if that fails, the row computed before.
   void run_sample(const slice& s, std::uint32_t size) {
     try {
       run_dense(in_.dense, out_.dense, s.count, size);
@@ -193,8 +194,8 @@ class onnx_model {
       if (is_given_up() || !runs_computed()) throw;
     }
   }
-  /// Runs the dense rows. If that fails, but not on zeros or on what was computed before, the model
-  /// itself and the device are well: those that fail alone are unfit.
+  /// Runs the dense rows. If that fails, but zeros or the row computed before still run, the model
+  /// and the device are healthy: the rows that fail alone are unfit.
   void run_fit(const slice& s, std::uint32_t size) {
     try {
       run_dense(in_.dense, out_.dense, s.count, size);
@@ -202,7 +203,7 @@ class onnx_model {
       return;
     } catch (const device_error&) {
       const std::uint32_t largest = session_->interface().max_size;
-      // A length may be one that no values compute.
+      // Some lengths may fail for all values.
       const bool is_well = runs_zeros(size) || runs_computed() || runs_zeros(largest);
       if (is_given_up() || !is_well) throw;
     }
@@ -218,7 +219,7 @@ class onnx_model {
     std::uint32_t parts = std::max(1U, 4 * levels);
     find_unfit(s.unfit, 0, s.count, size, parts);
   }
-  /// Copies a dense row, as one that can be computed. One is enough, until it cannot be.
+  /// Keeps a copy of a dense row that can be computed. One is enough until it fails.
   void keep(std::uint32_t row, std::uint32_t size) {
     const std::vector<std::byte*> from = in_.behind(row, size);
     computed_.resize(in_.layout.bytes());
@@ -242,8 +243,8 @@ class onnx_model {
     std::vector<std::byte> out(out_.layout.bytes());
     return runs(in_.tensors_of(in.data()), out_.tensors_of(out.data()), 1, size);
   }
-  /// Of a part that fails, in halves: one among n costs 2 log2 n runs.
-  /// @param parts So many more may run.
+  /// Finds the unfit rows of a failing part by halving: one among n costs 2 log2 n runs.
+  /// @param parts Number of parts that may still run.
   void find_unfit(std::uint8_t* unfit, std::uint32_t first, std::uint32_t count, std::uint32_t size,
                   std::uint32_t& parts) {
     const auto try_part = [&](std::uint32_t from, std::uint32_t n) {
@@ -256,7 +257,7 @@ class onnx_model {
         if (computed_.empty()) keep(from, size);
         return;
       }
-      // One that was given up is not to blame for that.
+      // A run that was given up does not make its rows unfit.
       if (is_given_up()) throw device_error{"the run was given up"};
       if (n == 1) {
         unfit[from] = slot_state::unfit;
@@ -283,7 +284,7 @@ class onnx_model {
   std::uint32_t batch_max_;
   side in_, out_;
   run_end end_;
-  const std::atomic<bool>* given_up_ = nullptr;  // Of the slice that runs.
+  const std::atomic<bool>* given_up_ = nullptr;  // Of the running slice.
   std::vector<std::byte> computed_;              // A row that ran, of this size.
   std::uint32_t computed_size_ = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Models whose requests have shapes of their own: `open_runs`, `open_model`.
+/// Models that accept inputs of any shape, a different one for each request: `open_runs`,
+/// `open_model`.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -30,18 +31,18 @@
 
 namespace cohort::runtime::onnx {
 
-/// A request of a model with open shapes, and what became of it. Several devices may come to run
-/// it, one after another gave up: what the first to end has found stays. Thread safety: `end` from
-/// any thread; what it has set may be read once an engine has told of the request's end.
+/// A request of a model with open shapes, and its result. Several devices may run it, each after
+/// another one gave up: the result of the first to end is kept. Thread safety: `end` from any
+/// thread; what it has set may be read once an engine has reported the request's end.
 class open_run {
  public:
   explicit open_run(std::vector<shaped_tensor> in) : inputs_{std::move(in)} {}
 
-  /// In the order of the session's interface.
+  /// Inputs in the order of the session's interface.
   [[nodiscard]] const std::vector<shaped_tensor>& inputs() const noexcept { return inputs_; }
-  /// Likewise; none of one that could not be computed.
+  /// Outputs in that order; empty if the request could not be computed.
   [[nodiscard]] const std::vector<shaped_tensor>& outputs() const noexcept { return outputs_; }
-  /// Why not: ONNX Runtime's words.
+  /// ONNX Runtime's message if it could not be computed.
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
   [[nodiscard]] std::size_t input_bytes() const noexcept {
     std::size_t bytes = 0;
@@ -85,8 +86,8 @@ class open_run {
   return all;
 }
 
-/// Cuts a tensor into parts of so many rows each, in memory of their own: who keeps one keeps no
-/// other. @param rows Their sum is not 0.
+/// Cuts a tensor into parts with the given numbers of rows, each in its own memory, so keeping one
+/// keeps no other. @param rows Their sum is not 0.
 /// @returns Nothing if its first dimension is not that sum. @throws std::bad_alloc
 [[nodiscard]] inline std::vector<shaped_tensor> cut(const shaped_tensor& of, data_type type,
                                                     std::span<const std::int64_t> rows) {
@@ -112,20 +113,19 @@ class open_run {
   return parts;
 }
 
-/// The requests of such a model that are under way, by number. Their tensors have no common shape
-/// that a row of a batch could be made for, so what goes through an engine as a row is the number
-/// alone (`row`), and a device finds the tensors by it when their run begins. A request that nobody
-/// wants any more is taken out: a device that comes to its number later finds nothing. Thread
-/// safety: any thread.
+/// The unfinished requests of such a model, by number. Their tensors have no common shape for a row
+/// of a batch, so an engine handles only the number as a row (`row`), and a device looks up the
+/// tensors when their run begins. A request that is no longer wanted is removed: a device that
+/// later looks up its number finds nothing. Thread safety: any thread.
 class open_runs {
  public:
   /// The number that stands for a sample, of shapes that the session is known to compute.
   static constexpr std::uint64_t sample_number = 0;
 
   /// @param of Not null; `is_open()`.
-  /// @param most_rows Requests whose inputs are alike behind their first dimension, the number of
-  /// rows, run together, in up to so many rows, if outputs can be cut into rows, too; 0: each runs
-  /// alone.
+  /// @param most_rows Maximum number of rows that run together. Requests can run together if their
+  /// inputs differ only in the first dimension, the number of rows, and outputs can be cut into
+  /// rows; 0 means that each runs alone.
   explicit open_runs(std::shared_ptr<const session> of, std::uint32_t most_rows = 0)
       : session_{std::move(of)}, most_rows_{most_rows} {
     if (session_->sample_shapes().empty()) return;
@@ -144,8 +144,8 @@ class open_runs {
   [[nodiscard]] std::uint32_t most_rows() const noexcept { return most_rows_; }
   /// From now on each request runs alone. Any thread.
   void run_each_alone() noexcept { most_rows_ = 0; }
-  /// Requests ran together, or each of them only alone. After eight of these in a row the model is
-  /// taken to be one that cannot. Any thread.
+  /// Reports whether requests ran together (`joined_well`) or could only run alone. After eight
+  /// failures in a row no more requests are joined. Any thread.
   void joined_well() noexcept { failures_ = 0; }
   void joined_badly() noexcept {
     if (++failures_ >= 8) run_each_alone();
@@ -162,21 +162,21 @@ class open_runs {
     const std::lock_guard lock{mutex_};
     runs_.erase(number);
   }
-  /// @returns Null if it has left. O(log n).
+  /// @returns The request, or null if it has left. O(log n).
   [[nodiscard]] std::shared_ptr<open_run> find(std::uint64_t number) const noexcept {
     const std::lock_guard lock{mutex_};
     const auto at = runs_.find(number);
     return at == runs_.end() ? nullptr : at->second;
   }
 
-  /// Inputs that can be computed: zeros and empty strings, else those of the first request that
-  /// could be. Null: none is known yet.
+  /// Inputs that can be computed: zeros and empty strings, otherwise those of the first request
+  /// that could be. Null if none is known yet.
   [[nodiscard]] std::shared_ptr<const open_run> sample() const noexcept {
     const std::lock_guard lock{mutex_};
     return sample_;
   }
-  /// What the time of a run is taken to grow with: the bytes of its inputs, and 1 KiB for each
-  /// string, so that a run of empty strings is not taken to be a run of nothing.
+  /// The measure that a run's time is assumed to grow with: the bytes of its inputs plus 1 KiB per
+  /// string, so that a run of empty strings does not count as 0.
   [[nodiscard]] std::size_t weight(const open_run& r) const noexcept {
     std::size_t bytes = r.input_bytes();
     for (std::size_t i = 0; i < r.inputs().size(); ++i) {
@@ -186,7 +186,7 @@ class open_runs {
     }
     return bytes;
   }
-  /// Of the sample; 0: none is known.
+  /// Weight of the sample; 0 if none is known.
   [[nodiscard]] std::size_t sample_weight() const noexcept {
     const std::lock_guard lock{mutex_};
     return sample_ == nullptr ? 0 : weight(*sample_);
@@ -204,7 +204,7 @@ class open_runs {
     sample_ = std::move(sample);
   }
 
-  /// What goes through an engine: one row, a number.
+  /// The interface that an engine sees: one row with a number.
   [[nodiscard]] model_interface row() const {
     const tensor_info number{
         .name = "number", .type = data_type::u64, .shape = {1}, .range = value_range{0, 0}};
@@ -223,10 +223,10 @@ class open_runs {
 
 /// A session with open shapes as a staged model of one stage, whose rows are numbers of
 /// `open_runs`. A slice that is one request's (`slice::is_whole`) is one run, however many rows it
-/// has. Of others requests that are alike run together, as `open_runs` says; the rest one after the
-/// other. A run that fails, though the sample does not, fails as unfit where the slice can tell
-/// that: of requests that ran together each is run again, alone. Thread safety: as `onnx_model`.
-/// Models: `staged_model`.
+/// has. In other slices, requests that are alike run together, as `open_runs` says, and the rest
+/// run one after another. A run that fails although the sample does not is reported as unfit where
+/// the slice allows it; requests that ran together are first run again one by one. Thread safety:
+/// as `onnx_model`. Models: `staged_model`.
 template <executor Executor>
   requires requirement::launches_host_work<Executor>
 class open_model {
@@ -244,7 +244,7 @@ class open_model {
   void enqueue(std::size_t /*stage*/, typename Executor::stream& stream, const slice& s) {
     executor_->launch(stream, [this, s] { run(s); });
   }
-  /// Ends what runs now, if it was given up. Any thread.
+  /// Ends the current run if it was given up. Any thread.
   void interrupt() noexcept { end_.ask(); }
 
  private:
@@ -252,7 +252,7 @@ class open_model {
   struct entry {
     std::uint32_t row;
     std::shared_ptr<open_run> request;      // Null: the sample.
-    std::shared_ptr<const open_run> asked;  // Whose inputs.
+    std::shared_ptr<const open_run> asked;  // Provides the inputs.
   };
   using entries = std::span<const entry>;
 
@@ -268,7 +268,7 @@ class open_model {
               .request = is_sample ? nullptr : runs_->find(number),
               .asked = is_sample ? runs_->sample() : nullptr};
       if (e.request != nullptr) e.asked = e.request;
-      // Where nothing is known that could be computed nothing is.
+      // Without a known sample nothing is computed.
       is_gone = is_gone || (e.asked == nullptr && !is_sample);
       if (e.asked != nullptr) all.push_back(std::move(e));
     }
@@ -279,7 +279,8 @@ class open_model {
       left = left.subspan(n);
     }
   }
-  /// Brings those that can run with the first of `left` behind it. @returns How many run with it.
+  /// Moves the requests that can run with the first of `left` behind it. @returns How many run with
+  /// it.
   [[nodiscard]] std::size_t alike(std::vector<entry>& all, entries left) const {
     const std::size_t first = all.size() - left.size();
     const std::vector<shaped_tensor>& like = all[first].asked->inputs();

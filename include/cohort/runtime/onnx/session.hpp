@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model in ONNX Runtime: what it takes, and running it on the caller's memory.
+/// A model in ONNX Runtime: its interface, and runs on the caller's memory.
 #pragma once
 
 #include <cohort/runtime/onnx/library.hpp>
@@ -19,8 +19,8 @@
 
 namespace cohort::runtime::onnx {
 
-/// Whether a request may be run among longer ones, with zeros behind its input. That is right only
-/// if the model masks them, which nobody but its maker can know.
+/// Whether a request may be run among longer ones, with zeros behind its input. That is correct
+/// only if the model masks them, which only its author can know.
 enum class padding : std::uint8_t {
   by_name,  ///< As `zeros` if an input's name has "attention_mask" in it, in any case; else `none`.
   none,     ///< Only requests of equal size run together.
@@ -29,38 +29,38 @@ enum class padding : std::uint8_t {
 
 class run_end;
 
-/// What somebody says of an input's shape.
+/// The shape of an input, as given by the user.
 struct stated_shape {
   std::string input;
-  std::vector<std::int64_t> shape;  ///< Of all dimensions; -1: nothing.
+  std::vector<std::int64_t> shape;  ///< All dimensions; -1 leaves one as in the file.
 };
 
 /// How a model is loaded.
 struct session_options {
-  std::string name{};            ///< Of the interface; empty: the file's, without its suffix.
-  std::uint32_t threads = 1;     ///< That compute one run, the caller's among them; 1 to 1024.
+  std::string name{};            ///< Name in the interface; empty: file name, no suffix.
+  std::uint32_t threads = 1;     ///< Threads per run, the caller included; 1 to 1024.
   std::uint32_t max_size = 512;  ///< Largest length of the one dynamic dimension that is not the
                                  ///< batch's; 1 to 2^20. Nothing where there is none.
-  std::size_t max_bytes = (std::size_t{1} << 31U) - 1;  ///< Largest file; what ONNX can have.
+  std::size_t max_bytes = (std::size_t{1} << 31U) - 1;  ///< Largest file; default: ONNX's limit.
   std::optional<bool> has_batch{};  ///< Whether dimension 0 is the batch's; none: by the shapes.
   padding pads = padding::by_name;
-  /// A model whose tensors cannot be rows of requests is no error, but `is_open`.
+  /// Whether a model whose tensors cannot be rows of requests is accepted, as `is_open`.
   bool may_be_open = false;
-  /// Why the model is open though its tensors can be rows; empty: it is not.
+  /// Makes the model open although its tensors could be rows, for this reason; empty: no effect.
   std::string why_open{};
-  /// Lengths of dimensions that the file leaves open: as if it said them. Others, and inputs that
-  /// it does not have or that have another rank, are as the file says.
+  /// Lengths for dimensions that the file leaves open. Entries for other dimensions, for unknown
+  /// inputs and for inputs of another rank are ignored.
   std::vector<stated_shape> shapes{};
   /// The GPU that computes, by CUDA's number, with ONNX Runtime's CUDA provider; none: the CPU.
-  /// What the provider lacks runs on the CPU. Matrix products may round to TF32, as ONNX Runtime's
-  /// do.
+  /// Operators that the provider lacks run on the CPU. Matrix products may round to TF32, as ONNX
+  /// Runtime's do.
   std::optional<unsigned> cuda_device{};
-  /// Those to compute, in whatever order; empty: all. The others may be of any kind.
+  /// Outputs to compute, in any order; empty: all. The others may be of any kind.
   std::vector<std::string> outputs{};
   /// Numbers of rows, ascending, each at least 1: the model is loaded once for each and runs with
-  /// no other, so that nothing is planned anew when batches change. Fewer rows are filled up with
-  /// copies of the last one, more are run one part after the other. Empty: any, loaded once. Of no
-  /// effect on a model without a batch.
+  /// no other, so that nothing is planned anew when batches change. Fewer rows are padded with
+  /// copies of the last one, more are run in parts, one after another. Empty: any number of rows,
+  /// loaded once. No effect on a model without a batch.
   std::vector<std::uint32_t> batch_sizes{};
   /// The folder of a repository. The file, NAME/VERSION/FILE, is then opened below it: links are
   /// followed, but not out of it, and the file and its external data may have hard links in NAME
@@ -73,11 +73,11 @@ struct session_options {
 
 class session;
 
-/// Ends runs early, from another thread: those of one caller, one at a time. Thread safety: `ask`
-/// from any thread.
+/// Ends runs early, from another thread. It serves the runs of one caller, one at a time. Thread
+/// safety: `ask` from any thread.
 class run_end {
  public:
-  /// Of sessions of a library.
+  /// For sessions of a library.
   /// @throws resource_error If ONNX Runtime has no memory left.
   explicit run_end(std::shared_ptr<const library> of);
   explicit run_end(const session& of);
@@ -85,7 +85,7 @@ class run_end {
   run_end(const run_end&) = delete;
   run_end& operator=(const run_end&) = delete;
 
-  /// Asks ONNX Runtime to end the run that is under way, if that has been given up: it fails
+  /// Asks ONNX Runtime to end the run that is under way, if it has been given up: the run fails
   /// before its next operator.
   void ask() noexcept;
 
@@ -119,7 +119,7 @@ class session {
   /// and dimension.
   session(std::shared_ptr<const library> runtime, const std::filesystem::path& file,
           const session_options& options = {});
-  /// Of bytes, which are not needed later. External data are refused.
+  /// Loads a model from bytes, which are not needed later. External data are refused.
   /// @throws config_error As above.
   session(std::shared_ptr<const library> runtime, std::span<const std::byte> model,
           const session_options& options = {});
@@ -135,10 +135,10 @@ class session {
 
   /// Whether each run has shapes of its own: it has no rows, and `run` refuses it.
   [[nodiscard]] bool is_open() const noexcept { return !why_open().empty(); }
-  /// Why it has no rows, in a line; empty: it has.
+  /// Why it has no rows, on one line; empty if it has.
   [[nodiscard]] const std::string& why_open() const noexcept;
-  /// Of one that is open: shapes of its inputs that it could compute, on zeros, when it was loaded;
-  /// empty if it could not compute any of those that were tried.
+  /// For an open model: input shapes that it could compute, on zeros, when it was loaded; empty if
+  /// it failed with all that were tried.
   [[nodiscard]] const std::vector<std::vector<std::int64_t>>& sample_shapes() const noexcept;
 
   /// Computes `rows` rows of `size` on the calling thread; returns when done. Each tensor is dense,
@@ -155,8 +155,8 @@ class session {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::uint32_t rows, std::uint32_t size, run_end& end,
            const std::atomic<bool>* given_up) const;
-  /// Runs a model that is open on inputs in the interface's order, each dense, aligned for its
-  /// elements, and of a shape that has as many. Strings lie as `take_string` takes them; they are
+  /// Runs an open model on inputs in the interface's order, each dense, aligned for its elements,
+  /// and with as many elements as its shape says. Strings lie as `take_string` takes them; they are
   /// copied, each way. @returns All outputs, in memory that ONNX Runtime made for them, or that of
   /// an input, or, of strings, of their own.
   /// @throws config_error If it is not open, or the number of inputs is another.
@@ -176,15 +176,15 @@ class session {
   std::unique_ptr<const state> state_;
 };
 
-/// Whether requests of a model may run among longer ones, if its maker says so of it.
-/// @throws config_error If he says `padding::zeros` though some tensor's open dimension is an inner
-/// one, so that a short request does not lie at the start of a longer one's row: names it.
+/// Whether requests of a model may run among longer ones, given the author's choice.
+/// @throws config_error If `asked` is `padding::zeros` though some tensor's open dimension is an
+/// inner one, so that a short request does not lie at the start of a longer one's row: names it.
 [[nodiscard]] bool pads(const model_interface& m, padding asked);
 
-/// What the outputs of a model are in the rows of requests, whatever else it gives: found by
-/// running it on zeros, twice, with other numbers of rows and sizes. None for an output that is no
-/// tensor of plain numbers, or that does not have one part for each request of a shape that is
-/// constant or as long as the size: such a one cannot be in a row.
+/// The outputs of a model as they appear in the rows of requests, found by running it on zeros,
+/// twice, with different numbers of rows and sizes. Empty for an output that cannot be in a row:
+/// one that is no tensor of plain numbers, or that does not have one part per request with a shape
+/// that is constant or as long as the size.
 /// @param options As of a session; `has_batch` is best given.
 /// @throws config_error If the model cannot be loaded or run, or its inputs are not those of a
 /// session.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Models of ONNX Runtime one behind the other as a staged model: `onnx_stages`.
+/// A chain of ONNX Runtime models as one staged model: `onnx_stages`.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -20,12 +20,12 @@
 
 namespace cohort::runtime::onnx {
 
-/// What sessions run one behind the other are to a client: the inputs of the first, the outputs of
-/// the last.
+/// The interface that a chain of sessions has for a client: the inputs of the first and the outputs
+/// of the last.
 /// @param stages Not empty, none null.
-/// @throws config_error If a session does not take what the one before it gives, in names, types,
-/// shapes and order: names stage and tensor; or they differ in the largest size or in whether they
-/// run rows together.
+/// @throws config_error If the inputs of a session are not the outputs of the one before it, in
+/// names, types, shapes and order (the message names stage and tensor); or if they differ in the
+/// largest size or in whether they run rows together.
 [[nodiscard]] inline model_interface interface_of(
     std::span<const std::shared_ptr<const session>> stages) {
   expects(!stages.empty(), "onnx_stages: stages must be at least 1");
@@ -58,10 +58,11 @@ namespace cohort::runtime::onnx {
   return whole;
 }
 
-/// Sessions as the stages of one model, each an `onnx_model`: at boundary i are rows of what
-/// session i − 1 gives and session i takes. Where an output of the whole model is given before its
-/// end there is an exit, whose rows have such outputs and nothing else. Sessions may be shared by
-/// models. Thread safety: none; a stage is used on one stream at a time. Models: `exiting_model`.
+/// Sessions as the stages of one model, each an `onnx_model`: the rows at boundary i are the
+/// outputs of session i − 1 and the inputs of session i. Where an output of the whole model is
+/// computed before its end there is an exit, with only such outputs in its rows. Sessions may be
+/// shared by models. Thread safety: none; a stage is used on one stream at a time. Models:
+/// `exiting_model`.
 template <executor Executor>
   requires requirement::launches_host_work<Executor>
 class onnx_stages {
@@ -92,11 +93,12 @@ class onnx_stages {
   void enqueue(std::size_t stage, typename Executor::stream& stream, const slice& s) {
     stages_[stage]->enqueue(0, stream, s);
   }
-  /// Ends what runs now, if it was given up. Any thread.
+  /// Ends the current run if it was given up. Any thread.
   void interrupt() noexcept {
     for (const auto& s : stages_) s->interrupt();
   }
-  /// Which of the model's outputs there are after a stage, by bit; of the first 63. 0 of the last.
+  /// The model's outputs available after a stage, one bit each, for the first 63; 0 for the last
+  /// stage.
   [[nodiscard]] std::uint64_t outputs_after(std::size_t stage) const noexcept {
     std::uint64_t there = 0;
     for (const moved_tensor& t : exits_[stage]) {
