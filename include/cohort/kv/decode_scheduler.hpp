@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The life of sequences around a decode batch: prefill, embedding, tokens, preemption, the end.
+/// Runs sequences through a decode batch: prefill, embedding, tokens, preemption and the final
+/// event.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -27,13 +28,13 @@
 
 namespace cohort::kv {
 
-/// Keeps a decode batch full. A value: a driver asks `next_prefill` whenever its prefill stream is
-/// free, and at each iteration boundary calls `begin`, computes, and gives each live slot its
-/// token. The two never wait for each other. A `decode_sink` carries out what it decides. A slot
-/// never stays empty while somebody admissible waits.
+/// Keeps a decode batch full. It is a value without threads: a driver calls `next_prefill` whenever
+/// its prefill stream is free, and at each iteration boundary calls `begin`, computes, and gives
+/// each live slot its token. Prefill and decoding never wait for each other. A `decode_sink`
+/// carries out the decisions. A slot never stays empty while an admissible sequence waits.
 /// Complexity: O(slots + sequences that wait) an iteration. Allocates to grow. Thread safety: none.
-/// @tparam Pick Who enters a free slot next.
-/// @tparam Admission Whose prompts start when: at once, or by the SLOs of first tokens.
+/// @tparam Pick Chooses the sequence that enters a free slot next.
+/// @tparam Admission Decides when prompts start: at once, or by the SLOs of first tokens.
 template <pick_policy Pick = by_priority, admission_policy Admission = start_at_once>
 class decode_scheduler {
  public:
@@ -46,23 +47,25 @@ class decode_scheduler {
     prompts_.reserve(o.max_queued);
   }
 
-  /// Accepts a sequence, or says why not; a refused one stays the caller's.
+  /// Accepts a sequence or returns the reason for refusing it; a refused one stays the caller's.
   std::optional<refusal> submit(sequence& s);
-  /// The same, and refuses what could not be promised, where the policy promises, or not be in time
-  /// even if it were prefilled alone and at once, where it gives up what is late.
+  /// Like the above, but checks deadlines, too. A policy that promises refuses a sequence that it
+  /// could not promise. A policy that gives up late prompts refuses one that would be late even if
+  /// it were prefilled alone and at once.
   /// @param pace Its durations, stretch, and whether prefill is coupled.
   std::optional<refusal> submit(sequence& s, const decode_load& pace, time_point now) {
     if (!prompts_.can_take(s, load(pace), now)) return refusal::deadline_infeasible;
     return submit(s);
   }
-  /// When one like a sequence that is refused now could be promised; see `prefill_queue`.
+  /// When a sequence like this one, refused now, could be promised; see
+  /// `prefill_queue`.
   [[nodiscard]] time_point takes_from(const sequence& s, const decode_load& pace,
                                       time_point now) const noexcept {
     return prompts_.takes_from(s, pace, now);
   }
 
-  /// The group to prefill next, or none: `max_prefilling` limits how many are out. Valid until the
-  /// next call. Each member must be answered by `on_prefilled`, `on_prefill_failed` or
+  /// The group to prefill next, or none: `max_prefilling` limits how many prompts are out. Valid
+  /// until the next call. Answer each member by `on_prefilled`, `on_prefill_failed` or
   /// `on_prefill_dropped`. For policies that start at once.
   std::span<sequence* const> next_prefill()
     requires std::same_as<Admission, start_at_once>
@@ -72,60 +75,64 @@ class decode_scheduler {
     } nobody;
     return next_prefill({}, {}, nobody);
   }
-  /// The same for any policy; those that are late get their final event, `deadline`.
-  /// @param pace Its durations and whether prefill is coupled; the counts are the scheduler's, and
-  /// so is departure_gap where it is 0, by how many iterations others stayed.
+  /// The same for any policy; late prompts get their final event, `deadline`.
+  /// @param pace Its durations and whether prefill is coupled. The scheduler fills in the counts.
+  /// It also estimates `departure_gap` where that is 0, from how many iterations others stayed.
   template <finish_sink Sink>
   std::span<sequence* const> next_prefill(const decode_load& pace, time_point now, Sink& sink);
-  /// The same for prompts of up to `longest` tokens alone, in places of their own, so that they
-  /// need not wait for many long ones, which starve only if the driver computes none of them.
+  /// The same for prompts of up to `longest` tokens only, with a limit of its own
+  /// (`max_overtaking`), so that they need not wait behind many long ones. Long prompts starve only
+  /// if the driver computes none of them.
   template <finish_sink Sink>
   std::span<sequence* const> next_short_prefill(std::uint32_t longest, const decode_load& pace,
                                                 time_point now, Sink& sink);
-  /// When to ask again, if somebody is waited for: in any case when somebody comes or leaves.
+  /// When to ask again if a group waits for others to join. Ask in any case when a sequence comes
+  /// or leaves.
   [[nodiscard]] time_point prefill_wake() const noexcept { return wake_; }
   /// Prompt tokens that the next iteration may carry, if prefill is coupled.
   [[nodiscard]] std::uint32_t prefill_chunk(const decode_load& pace) const noexcept {
     return prompts_.admission().chunk(load(pace));
   }
 
-  /// @param storage Its packed columns.  @param token The first one.  @param is_stop It ends there.
+  /// @param storage Its packed columns.  @param token Its first token.  @param is_stop That token
+  /// ends it.
   template <decode_sink Sink>
   void on_prefilled(sequence& s, std::uint64_t storage, token_id token, bool is_stop, Sink& sink);
-  /// So much is left of one under prefill, for policies that promise.
+  /// Updates the work left of a prompt under prefill, for policies that promise.
   void on_prefill_progress(sequence& s, duration work) noexcept { prompts_.note_work(s, work); }
   template <finish_sink Sink>
   void on_prefill_failed(sequence& s, Sink& sink);
-  /// The same for one that was cancelled or has expired under prefill: nothing writes for it any
+  /// Ends a sequence that was cancelled or has expired under prefill: nothing writes for it any
   /// more, and the rest of its prompt is not computed.
   template <finish_sink Sink>
   void on_prefill_dropped(sequence& s, Sink& sink);
 
-  /// At an iteration boundary: lets expired ones go, makes room, fills the slots, appends a column.
-  /// @returns Whether there is an iteration to compute, over the live slots of `batch()`.
+  /// At an iteration boundary: ends expired sequences, makes room, fills the slots and appends a
+  /// column. @returns Whether there is an iteration to compute, over the live slots of `batch()`.
   template <decode_sink Sink>
   bool begin(time_point now, Sink& sink);
-  /// The token of a live slot in the iteration begun; once for each.
+  /// Gives the token of a live slot in the iteration begun; call it once for each.
   template <finish_sink Sink>
   void on_token(std::uint32_t slot, token_id token, bool is_stop, Sink& sink);
-  /// Instead, where there is no token to be had: the sequence ends with `error`.
+  /// Call it instead of `on_token` if there is no token: the sequence ends with `error`.
   template <finish_sink Sink>
   void on_token_failed(std::uint32_t slot, Sink& sink);
-  /// Instead of all tokens of the iteration begun, if it failed, or copies did since the last one
-  /// that did not: live sequences, and those that were packed since, end with `error`, as what they
-  /// have cannot be trusted. All others go on. Also if `begin` found nobody live.
+  /// Call it instead of all tokens of the iteration begun, if the iteration failed or copies have
+  /// failed since the last good one. Live sequences, and those packed since, end with `error`,
+  /// because their keys and values cannot be trusted. All others go on. Also call it if `begin`
+  /// found no live slot.
   template <decode_sink Sink>
   void on_iteration_failed(Sink& sink);
 
   /// Ends a sequence as soon as it may: at once, when the iteration under way ends, or when its
-  /// prefill is answered, which the driver need not compute to its end for that.
-  /// No effect on an idle one. If it finishes in that iteration, it has finished.
+  /// prefill is answered, which the driver may then cut short. No effect on an idle sequence. If
+  /// the sequence finishes in that iteration, it counts as finished.
   template <decode_sink Sink>
   void cancel(sequence& s, Sink& sink) {
     s.cancel_requested = true;
     end_if_possible(s, finish_reason::cancelled, sink);
   }
-  /// Preempts a running sequence between two iterations, for a reason of the caller's.
+  /// Preempts a running sequence between two iterations, at the caller's wish.
   template <decode_sink Sink>
   void preempt(sequence& s, Sink& sink) {
     COHORT_ASSERT(s.state == sequence_state::running && outstanding_ == 0);
@@ -145,7 +152,7 @@ class decode_scheduler {
   [[nodiscard]] std::uint64_t iterations() const noexcept { return slots_.iterations(); }
   [[nodiscard]] std::uint64_t inserts() const noexcept { return slots_.inserts(); }
   [[nodiscard]] std::uint64_t preemptions() const noexcept { return slots_.preemptions(); }
-  /// Slot-iterations empty while somebody admissible waited: always 0.
+  /// Slot-iterations that were empty while an admissible sequence waited: always 0.
   [[nodiscard]] std::uint64_t starved() const noexcept { return slots_.starved(); }
   /// The most bytes held at one instant, as the budget counts them.
   [[nodiscard]] std::uint64_t peak_bytes() const noexcept { return slots_.peak_bytes(); }
@@ -174,7 +181,7 @@ class decode_scheduler {
   }
   template <finish_sink Sink>
   std::span<sequence* const> hand_out(const prefill_decision& d, bool overtakes, Sink& sink);
-  /// A live slot has had its token.
+  /// Records that a live slot has had its token.
   void answer_one() noexcept {
     if (--outstanding_ == 0) slots_.note_iteration();
   }
@@ -183,7 +190,7 @@ class decode_scheduler {
     prompts_.settle(s);
     if (s.overtook) --overtaking_;
   }
-  /// Of one that has just had a token.
+  /// Why a sequence that has just had a token ends, if it does.
   [[nodiscard]] std::optional<finish_reason> reason_to_end(const sequence& s,
                                                            bool is_stop) const noexcept {
     if (is_stop) return finish_reason::stop;
@@ -204,7 +211,7 @@ class decode_scheduler {
   prefill_queue<Admission> prompts_;
   std::vector<sequence*> out_;  // Under prefill, not yet answered.
   std::vector<sequence*> scratch_;
-  std::size_t overtaking_ = 0;  // Of these, by `next_short_prefill`.
+  std::size_t overtaking_ = 0;  // Those among these from `next_short_prefill`.
   time_point wake_ = never;
   std::uint64_t numbers_ = 0;
   std::uint32_t outstanding_ = 0;  // Slots that have not had their token in this iteration.

@@ -18,19 +18,21 @@ struct scheduler_options {
   batch_options batch{};            ///< Slots to begin with, and columns.
   std::uint32_t max_slots = 8;      ///< Most slots; at least batch.slots.
   std::uint32_t max_queued = 1024;  ///< Sequences that are neither ended nor running; at least 1.
-  std::uint32_t max_prepared = 64;  ///< Prefill pauses while so many wait for a slot; at least 1.
-  /// Another group is handed out while fewer prompts are under prefill; at least 1. 1: one group at
-  /// a time.
+  std::uint32_t max_prepared = 64;  ///< Prefill pauses while this many wait for a slot; at least 1.
+  /// Another group is handed out while fewer prompts than this are under prefill; at least 1. With
+  /// 1, one group at a time.
   std::uint32_t max_prefilling = 1;
-  /// Beside these, `next_short_prefill` hands out groups while fewer prompts are out by it.
+  /// In addition, `next_short_prefill` hands out groups while fewer of its prompts than this are
+  /// out; 0: none.
   std::uint32_t max_overtaking = 0;
-  std::uint32_t max_positions = 1U << 20U;  ///< Of the model: prompt and output; at least 2.
+  std::uint32_t max_positions = 1U << 20U;  ///< The model's limit on prompt plus output; at least
+                                            ///< 2.
   prefill_limits prefill{};
   budget_options budget{.high_bytes = std::numeric_limits<std::uint64_t>::max(),
                         .low_bytes = std::numeric_limits<std::uint64_t>::max(),
                         .bytes_per_column = 1};
 
-  /// Of the scheduler's own numbers; those of its parts are checked by them.
+  /// Checks the scheduler's own numbers; its parts check theirs.
   /// @throws config_error If one is outside its range.
   void validate() const {
     expects(max_queued >= 1, "decode_scheduler: max_queued must be at least 1");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory of the decode batch: who may enter, when somebody must leave, and who.
+/// The memory budget of a decode batch: which sequences may enter, when one must be preempted, and
+/// which one.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -14,7 +15,7 @@
 
 namespace cohort::kv {
 
-/// What the memory of a batch costs.
+/// How the batch's memory is committed.
 enum class kv_commit : std::uint8_t {
   window,  ///< rows × L: address space is reserved, and pages are committed as the window grows.
   ring,    ///< rows × capacity, a power of two; growing holds the old and the new memory at once.
@@ -27,7 +28,8 @@ struct budget_options {
   std::uint64_t low_bytes = 0;
   std::uint64_t bytes_per_column = 0;  ///< layers · 2 · kv_heads · head_size · element; at least 1.
   std::uint32_t lookahead = 1;         ///< Columns ahead that must still fit; at least 1.
-  std::uint32_t min_residency = 16;    ///< Iterations that a restored sequence is left alone.
+  std::uint32_t min_residency = 16;    ///< Iterations during which a restored sequence is not
+                                       ///< preempted.
   kv_commit commit = kv_commit::window;
 };
 
@@ -50,10 +52,11 @@ struct victim_view {
 /// No row may be preempted.
 inline constexpr std::size_t no_victim = std::numeric_limits<std::size_t>::max();
 
-/// The rules of memory: before an iteration `must_shed`; if so, preempt `victim` and drop its row
-/// until `is_relieved`; admit what is no longer than `max_length`; add rows while `can_add_row`.
-/// All bytes count what is held during growth, too. Thread safety: immutable. O(1), `victim`
-/// O(rows²). Source: Baton, section 5.3 (memory threshold), with hysteresis of our own.
+/// The memory rules. Before an iteration, check `must_shed`; if it is true, preempt `victim` and
+/// drop its row until `is_relieved`. Admit only sequences up to `max_length`; add rows while
+/// `can_add_row` holds. All byte counts include the memory that is held while the batch grows.
+/// Thread safety: immutable. O(1), `victim` O(rows²). Source: Baton, section 5.3 (memory
+/// threshold), with hysteresis of our own.
 class kv_budget {
  public:
   /// @throws config_error If an option is outside its range.
@@ -79,7 +82,7 @@ class kv_budget {
     return bytes(b.rows, columns);
   }
 
-  /// Whether a request could ever run to its end, alone. @returns False: reject it.
+  /// Whether a request could run to its end with the batch to itself. @returns False: reject it.
   [[nodiscard]] bool can_run_alone(std::uint32_t prompt, std::uint32_t max_new,
                                    std::uint64_t first_capacity = 0) const noexcept {
     const std::uint64_t span = std::uint64_t{prompt} + max_new;
@@ -101,10 +104,10 @@ class kv_budget {
     return peak_bytes(b, std::max(b.length, length) + o_.lookahead) <= o_.low_bytes;
   }
 
-  /// Whom to preempt: of the least important those rows whose leaving frees most bytes for each
-  /// byte to copy. A short row frees a whole row of L for little; the longest is the better victim
-  /// only where it alone makes L long. The only live row is never preempted, a restored one not
-  /// before `min_residency` iterations unless there is no other.
+  /// Chooses the row to preempt: among the least important rows, the one that frees the most bytes
+  /// for each byte to copy out. A short row frees a whole row of L at little cost; the longest row
+  /// is the better victim only where it alone makes L long. The only live row is never preempted. A
+  /// restored row is not preempted before `min_residency` iterations unless there is no other.
   [[nodiscard]] std::size_t victim(std::span<const victim_view> live) const noexcept;
 
  private:
@@ -119,7 +122,7 @@ class kv_budget {
 };
 
 inline std::uint64_t kv_budget::max_length(const batch_shape& b) const noexcept {
-  // The least span that any sequence leads to is the present one.
+  // No admission can lead to a span below the present one.
   const auto fits = [&](std::uint64_t m) {
     return peak_bytes(b, std::max(b.length, m) + o_.lookahead) <= o_.high_bytes;
   };

@@ -15,10 +15,10 @@ namespace cohort::kv {
 
 /// How logical columns map to memory.
 enum class column_layout : std::uint8_t {
-  ring,  ///< Column mod capacity. Nothing moves but when the window outgrows the capacity. A
-         ///< slot's columns are one or two runs of memory.
-  line,  ///< One run, for kernels that need it: capacity at least twice the window, and now and
-         ///< then the window slides back to the middle.
+  ring,  ///< A column lies at its number modulo the capacity. Nothing moves unless the window
+         ///< outgrows the capacity. A slot's columns are one or two runs of memory.
+  line,  ///< One run, for kernels that need it. The capacity is at least twice the window, and now
+         ///< and then the window slides back to the middle.
 };
 
 /// Consecutive physical columns.
@@ -28,9 +28,9 @@ struct column_run {
   friend bool operator==(const column_run&, const column_run&) = default;
 };
 
-/// The axis of columns: where it ends, how much memory it has, which column lies where. Columns are
-/// appended at the right end; on the left the window may reach back over columns that were written
-/// before, as long as capacity lasts. All operations are O(1). Thread safety: none.
+/// The axis of columns: where it ends, how much memory it has, and where each column lies. Columns
+/// are appended at the right end. On the left, the window may reach back over columns that were
+/// written before, as long as the capacity lasts. All operations are O(1). Thread safety: none.
 class column_window {
  public:
   /// Columns exist before the first one: an insertion may reach to the left of everything.
@@ -49,8 +49,8 @@ class column_window {
   /// The next column to write; never decreases.
   [[nodiscard]] logical_column end() const noexcept { return end_; }
 
-  /// The memory column of a logical one, of the last `capacity()` ones or those about to be
-  /// appended after `reserve`.
+  /// The memory column of a logical one. `c` must be one of the last `capacity()` columns, or one
+  /// that is about to be appended after `reserve`.
   [[nodiscard]] std::uint32_t physical(logical_column c) const noexcept {
     return static_cast<std::uint32_t>(layout_ == column_layout::ring ? c & (capacity_ - 1U)
                                                                      : c - base_);
@@ -74,18 +74,19 @@ class column_window {
     return std::max(capacity_,
                     static_cast<std::uint32_t>(std::bit_ceil(std::max<std::uint64_t>(1, least))));
   }
-  /// Whether a window of `span` columns, of which `appended` are yet to be appended, needs a move.
+  /// Whether a window of `span` columns, including `appended` columns still to be appended, needs a
+  /// move.
   [[nodiscard]] bool needs_move(std::uint64_t span, std::uint32_t appended) const noexcept {
     return capacity_for(span) != capacity_ ||
            (layout_ == column_layout::line && end_ - base_ + appended > capacity_);
   }
 
-  /// Makes room for it: the mapping from now on. The caller copies what is live from where
-  /// `before`, a copy of this made earlier, says it was.
+  /// Makes room for such a window and changes the mapping. The caller copies the live columns from
+  /// their positions in `before`, a copy of this object made earlier.
   void reserve(std::uint64_t span, std::uint32_t appended) noexcept {
     if (needs_move(span, appended)) set_capacity(capacity_for(span));
   }
-  /// A new capacity, also a smaller one; the window lies in its middle, if a line.
+  /// Sets a new capacity, which may be smaller. The window of a line is put in the middle.
   void set_capacity(std::uint32_t columns) noexcept {
     capacity_ = columns;
     base_ = end_ - columns / 2;

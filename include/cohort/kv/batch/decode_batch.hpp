@@ -24,7 +24,7 @@ struct batch_options {
   column_layout layout = column_layout::ring;
 };
 
-/// A prompt that enters by shaping, and its slot. Its `who` has length 0 and produced 0.
+/// A prompt that enters by shaping, and its slot. In `who`, `length` and `produced` are 0.
 struct shaped_entry {
   std::uint32_t slot = 0;
   prepared who{};
@@ -36,16 +36,17 @@ struct appended_columns {
   std::uint32_t count = 0;
 };
 
-/// A batch of sequences under decoding. It holds no keys and values: it says which columns are
-/// whose, and which to copy (`copy_plan`); who owns the memory follows it. All rows end at the same
-/// column; a row begins at its own. So a sequence enters a running batch by being laid against that
-/// end (Baton, embedding), over as many columns as it has: to the right of the window's begin, or
-/// growing the window on its left. When the longest row leaves, the window is shorter at once:
-/// it is the longest span of a live row, not a thing that is trimmed.
+/// A batch of sequences that decode together. It holds no keys and values: it records which columns
+/// belong to each sequence and lists the columns to copy (`copy_plan`); the owner of the memory
+/// carries out the plan. All rows end at the same column, and each row begins at its own. So a
+/// sequence enters a running batch by being laid against that end (Baton, embedding), over as many
+/// columns as it has: either to the right of the window's begin, or growing the window on its left.
+/// When the longest row leaves, the window is shorter at once, because its length is the longest
+/// span of a live row.
 ///
 /// One iteration: `step` (or `shape`, with prompts), run the plan, compute, then `produce` for each
-/// live slot, then `remove` what has finished, then `insert`. Keys and values outside a slot's own
-/// columns are never to be read. Source: Baton, sections 4 and 5; docs/kv/decode_batch.md.
+/// live slot, `remove` finished sequences, and `insert` new ones. Never read keys and values
+/// outside a slot's own columns. Source: Baton, sections 4 and 5; docs/kv/decode_batch.md.
 /// Complexity: O(slots) an operation, plus its copies. Allocates only to grow a slot's list of
 /// holes or the caller's plan. Thread safety: none; it belongs to the stream that decodes.
 class decode_batch {
@@ -84,16 +85,16 @@ class decode_batch {
     slots_[slot].for_each_run(window_, f);
   }
 
-  /// Lays packed columns against the end. `slot` must be free, `who.length` at least 1.
+  /// Lays packed columns against the end. `slot` must be free, and `who.length` at least 1.
   void insert(std::uint32_t slot, const prepared& who, copy_plan& plan);
 
-  /// Appends one column for all: the iteration's next. Each live slot's `length` counts it; its
-  /// input is `pending` at position `length − 1`, and the column is `window().physical(first)`.
+  /// Appends one column to every row, for the next iteration. Each live slot's `length` counts it;
+  /// its input is `pending` at position `length − 1`, and the column is `window().physical(first)`.
   appended_columns step(copy_plan& plan) { return append(1, {}, plan); }
 
-  /// Appends the columns of an iteration that also carries prompts: as many as the longest has. A
-  /// new row is right-aligned in them; an old row owns the last one, and the others are its hole.
-  /// The entries' slots must be free, their prompts at least 1.
+  /// Appends the columns of an iteration that also carries prompts: as many as the longest prompt
+  /// has. A new row is right-aligned in them; an old row owns the last one, and the others are its
+  /// hole. The entries' slots must be free, and their prompts at least 1 token.
   appended_columns shape(std::span<const shaped_entry> entries, copy_plan& plan);
 
   /// Notes the token that an iteration produced for a live slot.
@@ -104,33 +105,37 @@ class decode_batch {
     ++s.who.produced;
   }
 
-  /// Empties a live slot: finished or cancelled. O(slots), no copy. @returns Who it was.
+  /// Empties a live slot after its sequence finished or was cancelled. O(slots), no copy. @returns
+  /// The sequence's last state.
   prepared remove(std::uint32_t slot) noexcept;
 
-  /// Empties a live slot and packs its own columns into `storage`, holes closed. `insert` of what
-  /// it returns continues the sequence. Between two iterations only: the counting law holds.
+  /// Empties a live slot and packs its own columns into `storage`, without holes. Pass the result
+  /// to `insert` to continue the sequence. Call it only between two iterations, when the counting
+  /// law holds.
   /// @param pin Keep the slot from being reused until `unpin`, for a copy that takes long.
   prepared preempt(std::uint32_t slot, std::uint64_t storage, kv_place where, copy_plan& plan,
                    bool pin = false);
   void unpin(std::uint32_t slot) noexcept { slots_[slot].pinned = false; }
 
-  /// Changes the number of rows. Live rows beyond the new end move to the lowest free ones, as the
-  /// plan's copies say. @throws config_error If more are live or pinned than `slots`, or it is 0.
+  /// Changes the number of rows. Live rows beyond the new end move to the lowest free slots, by
+  /// copies in the plan. @throws config_error If `slots` is 0 or fewer than the live or pinned
+  /// slots.
   void resize(std::uint32_t slots, copy_plan& plan);
 
-  /// Gives memory back: the least capacity, not below the first, that holds the window.
+  /// Gives memory back: reduces the capacity to the least that holds the window, but not below the
+  /// first capacity.
   void trim(copy_plan& plan);
 
   /// Columns appended, plus those of each insertion.
   [[nodiscard]] std::uint64_t columns_written() const noexcept { return written_; }
-  /// Columns of the window moved by growth and by slides, of all rows at once; of `trim` and
-  /// `resize` not. At most 2 × written + the first capacity.
+  /// Columns of the window moved by growth and by slides, summed over all rows; moves by `trim` and
+  /// `resize` are not counted. At most 2 × written + the first capacity.
   [[nodiscard]] std::uint64_t columns_moved() const noexcept { return moved_; }
 
  private:
   appended_columns append(std::uint32_t columns, std::span<const shaped_entry> entries,
                           copy_plan& plan);
-  /// Moves every live row from where `before` has it.
+  /// Moves every live row from its position in `before`.
   void relocate(const column_window& before, copy_plan& plan);
   void reserve(std::uint64_t span, std::uint32_t appended, copy_plan& plan);
   void vacate(std::uint32_t slot) noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a decode scheduler tells whoever computes for it: `decode_sink`, and its two parts.
+/// The calls that a decode scheduler makes to its driver: `decode_sink` and its two parts.
 #pragma once
 
 #include <cohort/kv/batch/copy_plan.hpp>
@@ -11,13 +11,13 @@
 
 namespace cohort::kv {
 
-/// Moves keys and values where slots change hands:
-/// * `execute(const copy_plan&)`: the copies, in order, on the stream that decodes;
-/// * `std::uint64_t allocate(sequence&, std::uint32_t columns)`: packed storage for a preempted
-///   one, or a `resource_error`: then the sequence ends with `error` instead;
-/// * `release(std::uint64_t storage)`: not needed once the copies so far have run.
-/// Must not call back. What else it throws leaves the scheduler unusable: copies that fail are told
-/// by `decode_scheduler::on_iteration_failed`.
+/// Moves keys and values when slots change hands:
+/// * `execute(const copy_plan&)`: runs the copies, in order, on the stream that decodes;
+/// * `std::uint64_t allocate(sequence&, std::uint32_t columns)`: gives packed storage for a
+///   preempted sequence, or throws a `resource_error`: then the sequence ends with `error` instead;
+/// * `release(std::uint64_t storage)`: the storage is not needed once the copies so far have run.
+/// It must not call back into the scheduler. Any other exception leaves the scheduler unusable:
+/// report failed copies by `decode_scheduler::on_iteration_failed`.
 template <class S>
 concept storage_sink =
     requires(S& s, const copy_plan& p, sequence& of, std::uint32_t columns, std::uint64_t storage) {
@@ -26,9 +26,9 @@ concept storage_sink =
       s.release(storage);
     };
 
-/// Hears how sequences end: `finish(sequence&, finish_reason)` is the final event, exactly one for
-/// each accepted sequence, which is then idle and the caller's again. Must not call back. What it
-/// throws leaves the scheduler unusable.
+/// Receives the end of each sequence. `finish(sequence&, finish_reason)` is the final event and
+/// comes exactly once for each accepted sequence, which is then idle and the caller's again. It
+/// must not call back into the scheduler. An exception leaves the scheduler unusable.
 template <class S>
 concept finish_sink = requires(S& s, sequence& of, finish_reason why) { s.finish(of, why); };
 

@@ -11,16 +11,16 @@
 
 namespace cohort::kv {
 
-/// Columns [first, last) that lie within a slot's span and are not its own: what a shaped insertion
-/// of longer prompts leaves behind in the older rows.
+/// Columns [first, last) that lie within a slot's span but are not its own. The shaped insertion of
+/// longer prompts leaves them behind in the older rows.
 struct column_hole {
   logical_column first;
   logical_column last;
   friend bool operator==(const column_hole&, const column_hole&) = default;
 };
 
-/// One slot. Its own columns are [start, end) without its holes; without holes that one integer is
-/// its whole mask.
+/// One slot. Its own columns are [start, end) without its holes; if there are no holes, `start`
+/// alone is the mask.
 struct decode_slot {
   prepared who{};
   logical_column start = 0;
@@ -28,7 +28,7 @@ struct decode_slot {
   bool live = false;
   bool pinned = false;  ///< Empty, but its columns are still being copied out.
 
-  /// Calls f(first, last) for the intervals of its own columns, of a window that ends at `end`.
+  /// Calls f(first, last) for each interval of the slot's own columns; the window ends at `end`.
   template <class F>
   void for_each_interval(logical_column end, F f) const {
     logical_column at = start;
@@ -38,7 +38,8 @@ struct decode_slot {
     }
     f(at, end);
   }
-  /// Calls f(column_run) for the runs of memory that hold them, in order of position.
+  /// Calls f(column_run) for the runs of memory that hold the slot's own columns, in order of
+  /// position.
   template <class F>
   void for_each_run(const column_window& w, F f) const {
     for_each_interval(w.end(), [&](logical_column first, logical_column last) {

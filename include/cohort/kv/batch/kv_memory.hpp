@@ -16,11 +16,11 @@
 
 namespace cohort::kv {
 
-/// What one column holds.
+/// The shape of one KV-cache column.
 struct kv_shape {
   std::size_t layers = 1;         ///< At least 1.
-  std::size_t heads = 1;          ///< Of keys and values; at least 1.
-  std::size_t head_size = 1;      ///< Values of a head; at least 1.
+  std::size_t heads = 1;          ///< KV heads; at least 1.
+  std::size_t head_size = 1;      ///< Values per head; at least 1.
   std::size_t element_bytes = 4;  ///< At least 1.
 
   [[nodiscard]] std::size_t head_bytes() const noexcept { return head_size * element_bytes; }
@@ -31,9 +31,9 @@ struct kv_shape {
 
 /// The batch's memory, a buffer [layer][2][head][column][head_size] for each slot in use, and
 /// packed columns of the same layout. Rows that a batch gives up are freed without touching the
-/// others. Copies are enqueued on a stream and never waited for; memory that they still read is
-/// freed once they have run, when `collect` or an allocation finds it so. Allocates a buffer for
-/// each slot and growth and each packed sequence, from the executor's pool. Thread safety: none.
+/// others. Copies are enqueued on a stream and never waited for. Memory that they still read is
+/// freed after they have run, by the next `collect` or allocation. Allocates a buffer for each
+/// slot, each growth and each packed sequence, from the executor's pool. Thread safety: none.
 template <runtime::executor Executor>
 class kv_memory {
  public:
@@ -50,14 +50,15 @@ class kv_memory {
   }
 
   [[nodiscard]] const kv_shape& shape() const noexcept { return shape_; }
-  /// Columns of a slot.
+  /// Columns per slot.
   [[nodiscard]] std::uint32_t columns() const noexcept { return columns_; }
-  /// Gives a slot memory before work writes to it that no copy has gone to: a shaped prompt.
+  /// Gives a slot memory before work writes to it, if no copy has gone to it: for a shaped prompt.
   void prepare(std::uint32_t i) { use(i); }
-  /// Memory of a slot that was used since the last growth.
+  /// The memory of a slot that has been used since the last growth.
   [[nodiscard]] std::byte* slot(std::uint32_t i) const noexcept { return slots_[i].data(); }
 
-  /// Packed storage of `columns` columns. @throws resource_error If the executor has no room.
+  /// Allocates packed storage of `columns` columns. @throws resource_error If the executor has no
+  /// room.
   std::uint64_t allocate(std::uint32_t columns);
   [[nodiscard]] std::byte* packed(std::uint64_t storage) const noexcept {
     return packed_[storage].memory.data();
@@ -65,19 +66,20 @@ class kv_memory {
   [[nodiscard]] std::uint32_t packed_columns(std::uint64_t storage) const noexcept {
     return packed_[storage].columns;
   }
-  /// Frees packed storage when the work so far on `s` has run.
+  /// Frees packed storage once the work enqueued so far on `s` has run.
   void release(stream& s, std::uint64_t storage) {
     packed_[storage].columns = 0;
     free_.push_back(storage);
     --stored_;
     retire(s, std::exchange(packed_[storage].memory, buffer{}));
   }
-  /// Packed storages in use.
+  /// Number of packed storages in use.
   [[nodiscard]] std::size_t stored() const noexcept { return stored_; }
 
   /// Enqueues the copies of a plan.
-  /// @throws resource_error If the executor has no room, and what else it throws. Then all that the
-  /// slots hold is lost, and what was to be packed; later plans may follow as if it had succeeded.
+  /// @throws resource_error If the executor has no room; other exceptions of the executor pass
+  /// through. After an exception, the contents of all slots and of the sequences being packed are
+  /// lost; later plans may follow as if it had succeeded.
   void execute(stream& s, const copy_plan& plan) {
     const std::uint32_t old_columns = columns_;
     if (plan.capacity() != 0) {
@@ -95,7 +97,7 @@ class kv_memory {
     let_go(s, plan);
   }
 
-  /// Gives back memory whose copies have run.
+  /// Frees retired memory once its copies have run.
   void collect() {
     std::erase_if(retired_, [&](const retiree& r) { return executor_.is_done(r.after); });
   }
@@ -116,18 +118,18 @@ class kv_memory {
     retired_.push_back({std::move(memory), std::move(after)});
     collect();
   }
-  /// A slot that will hold something.
+  /// Makes sure that a slot has memory.
   std::byte* use(std::uint32_t i) {
     if (i >= slots_.size()) slots_.resize(i + 1);
     if (slots_[i].size() == 0) slots_[i] = executor_.allocate(shape_.column_bytes() * columns_);
     return slots_[i].data();
   }
   void enqueue(stream& s, const copy_plan& plan, std::uint32_t old_columns);
-  /// Of what the plan leaves behind.
+  /// Retires the memory that the plan no longer needs.
   void let_go(stream& s, const copy_plan& plan);
   void copy(stream& s, const std::byte* from, std::size_t from_columns, std::size_t from_column,
             std::byte* to, std::size_t to_columns, std::size_t to_column, std::size_t count) {
-    // Planes of one head lie one behind the other, whatever layer and part.
+    // The planes of all heads, layers and parts lie one after the other.
     executor_.copy(s, {.destination = to + to_column * shape_.head_bytes(),
                        .source = from + from_column * shape_.head_bytes(),
                        .row_bytes = count * shape_.head_bytes(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Who enters a free slot next: the `pick_policy` concept, `fifo`, `by_priority` and `best_fit`.
+/// Which sequence enters a free slot next: the `pick_policy` concept, `fifo`, `by_priority` and
+/// `best_fit`.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -13,13 +14,15 @@
 
 namespace cohort::kv {
 
-/// All that a pick policy may know of a sequence that waits.
+/// A waiting sequence as a pick policy sees it.
 struct waiting_view {
   std::uint64_t sequence = 0;  ///< Its position in the order of submission.
-  std::uint32_t length = 0;    ///< Columns it would bring; at least 1.
-  std::uint32_t skipped = 0;   ///< Picks of others with a higher sequence since it has waited.
+  std::uint32_t length = 0;    ///< Columns it would add; at least 1.
+  std::uint32_t skipped = 0;   ///< How often a sequence submitted later was picked while this one
+                               ///< waited.
   std::uint8_t priority = 0;   ///< 0 is the most important.
-  bool was_running = false;    ///< Preempted: it goes before its equals that never ran.
+  bool was_running = false;    ///< Preempted: it goes before sequences of equal rank that never
+                               ///< ran.
 };
 
 /// The batch as a pick policy sees it.
@@ -29,20 +32,20 @@ struct pick_view {
   std::uint64_t max_length = std::numeric_limits<std::uint64_t>::max();
 };
 
-/// Of a policy: nobody can enter.
+/// A policy's answer if no sequence can enter.
 inline constexpr std::size_t no_pick = std::numeric_limits<std::size_t>::max();
 
-/// Chooses one of those that wait, which are given by ascending `sequence`. Semantics: pure;
-/// returns an index whose length is at most `max_length`, or `no_pick` if there is none: an empty
-/// slot never stays so while somebody admissible waits. Any thread. Models: `fifo`, `by_priority`,
-/// `best_fit`.
+/// Chooses one of the waiting sequences, which are given by ascending `sequence`. Semantics: pure;
+/// returns an index whose length is at most `max_length`, or `no_pick` only if there is none, so a
+/// slot is never left empty while an admissible sequence waits. Any thread. Models: `fifo`,
+/// `by_priority`, `best_fit`.
 template <class P>
 concept pick_policy =
     std::copyable<P> && requires(const P& p, std::span<const waiting_view> w, const pick_view& v) {
       { p.pick(w, v) } noexcept -> std::same_as<std::size_t>;
     };
 
-/// The first that fits, in order of submission. O(those that do not fit).
+/// Picks the first sequence that fits, in order of submission. O(those that do not fit).
 struct fifo {
   [[nodiscard]] std::size_t pick(std::span<const waiting_view> waiting,
                                  const pick_view& batch) const noexcept {
@@ -54,7 +57,8 @@ struct fifo {
 };
 static_assert(pick_policy<fifo>);
 
-/// The most important that fits; of equals, one that ran before, then the first. O(waiting).
+/// Picks the most important sequence that fits; among equals one that ran before, then the first
+/// submitted. O(waiting).
 struct by_priority {
   [[nodiscard]] std::size_t pick(std::span<const waiting_view> waiting,
                                  const pick_view& batch) const noexcept {
@@ -74,12 +78,13 @@ struct by_priority {
 };
 static_assert(pick_policy<by_priority>);
 
-/// The longest that does not lengthen the batch, else the shortest: in a dense kernel every row is
-/// read over L columns, so the best guest fills its row and does not make the others' longer. Ties
-/// in order of submission. Priorities count first. A sequence that was skipped `max_skips` times
-/// goes first, the oldest of those at once, so that none starves. O(waiting).
+/// Picks the longest sequence that does not lengthen the batch, otherwise the shortest. A dense
+/// kernel reads every row over L columns, so the best choice fills its own row without making the
+/// others longer. Ties go in order of submission; priorities count first. A sequence that was
+/// skipped `max_skips` times goes first, the oldest such one before the others, so that none
+/// starves. O(waiting).
 struct best_fit {
-  /// Later ones that may pass a sequence by; 0: no limit, and a long one may wait for ever.
+  /// How many later sequences may pass one by; 0: no limit, and a long one may wait for ever.
   std::uint32_t max_skips = 64;
 
   [[nodiscard]] std::size_t pick(std::span<const waiting_view> waiting,

@@ -18,13 +18,13 @@ using token_id = std::int32_t;
 
 /// Why a sequence got its one final event.
 enum class finish_reason : std::uint8_t {
-  stop,            ///< A stop token or stop string.
-  length,          ///< `max_new` tokens are out.
+  stop,            ///< A stop token or stop string was produced.
+  length,          ///< `max_new` tokens were produced.
   context_length,  ///< The model has no position for another token.
-  cancelled,       ///< By the caller.
+  cancelled,       ///< The caller cancelled it.
   deadline,        ///< Its deadline passed first.
   rejected,        ///< Never accepted: it could not run even alone.
-  error,           ///< The device failed it.
+  error,           ///< The device failed while serving it.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(finish_reason r) noexcept {
@@ -50,9 +50,9 @@ enum class finish_reason : std::uint8_t {
 /// Where packed keys and values lie.
 enum class kv_place : std::uint8_t { device, host };
 
-/// A sequence with its keys and values packed: prefilled, or preempted. One type, because nothing
-/// tells the two apart but `produced`. What the columns do not concern (the text so far, sampler,
-/// stop strings) stays in the caller's object of that id and need not move at all.
+/// A sequence with its keys and values packed, either prefilled or preempted. One type serves for
+/// both because only `produced` differs. Data that the columns do not hold (the text so far,
+/// sampler, stop strings) stays in the caller's object of that id and need not move at all.
 ///
 /// Counting law: length = prompt + produced − 1. The token at index j of the packed columns sits at
 /// position j; the next input is `pending`, at position `length`. The keys and values of the last
@@ -62,8 +62,8 @@ struct prepared {
   std::uint64_t storage = 0;   ///< The packed columns, as the owner of memory names them.
   std::uint32_t prompt = 0;    ///< Tokens of the prompt; at least 1.
   std::uint32_t length = 0;    ///< Columns it owns.
-  std::uint32_t produced = 0;  ///< Tokens produced so far, the one of prefill included.
-  token_id pending = 0;        ///< Produced last, not yet in the columns.
+  std::uint32_t produced = 0;  ///< Tokens produced so far, including the one from prefill.
+  token_id pending = 0;        ///< The token produced last; not yet in the columns.
   std::uint8_t priority = 0;   ///< 0 is the most important.
   bool was_running = false;    ///< Preempted, not fresh from prefill.
   kv_place where = kv_place::device;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Rows of unlike length in several launches of a dense kernel.
+/// Splits rows of different lengths into several launches of a dense kernel.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -15,22 +15,22 @@
 
 namespace cohort::kv {
 
-/// Rows of one launch: all are read over `columns` columns.
+/// The rows of one launch; each is read over `columns` columns.
 struct row_group {
-  std::uint32_t first = 0;  ///< In `row_groups::order()`.
+  std::uint32_t first = 0;  ///< Index into `row_groups::order()`.
   std::uint32_t rows = 0;
   std::uint64_t columns = 0;
   friend bool operator==(const row_group&, const row_group&) = default;
 };
 
-/// Splits the rows of a batch, sorted by span, so that a dense kernel reads as little as possible:
-/// the fewest Σ rows × longest + launches × launch_columns over all splits into at most
-/// `max_groups`. A kernel that starts at each row's own first column needs none of this. O(groups ·
+/// Splits the rows of a batch, sorted by span, so that a dense kernel reads as little as possible.
+/// It minimises Σ rows × longest + launches × launch_columns over all splits into at most
+/// `max_groups`. A kernel that starts at each row's own first column does not need this. O(groups ·
 /// rows²); allocates to grow its buffers. Thread safety: none.
 class row_groups {
  public:
   /// @param max_groups Launches; at least 1.
-  /// @param launch_columns What a launch costs, in columns read.
+  /// @param launch_columns Cost of one launch, in columns read.
   /// @throws config_error If max_groups is 0.
   explicit row_groups(std::uint32_t max_groups, std::uint64_t launch_columns = 0)
       : max_groups_{max_groups}, launch_{launch_columns} {
@@ -47,8 +47,8 @@ class row_groups {
   std::uint32_t max_groups_;
   std::uint64_t launch_;
   std::vector<std::uint32_t> order_;
-  std::vector<std::uint64_t> cost_;   // [groups][rows]: the least for the first rows.
-  std::vector<std::uint32_t> begin_;  // Where the last group of that begins.
+  std::vector<std::uint64_t> cost_;   // [groups][rows]: the least cost for the first rows.
+  std::vector<std::uint32_t> begin_;  // Where the last group of that split begins.
   std::vector<row_group> groups_;
 };
 

@@ -25,14 +25,13 @@ enum class sequence_state : std::uint8_t {
 struct sequence {
   request_id id{};
   std::uint32_t prompt = 1;   ///< Tokens; at least 1.
-  std::uint32_t max_new = 1;  ///< Tokens to produce, that of prefill included; at least 1.
+  std::uint32_t max_new = 1;  ///< Tokens to produce, including the one from prefill; at least 1.
   std::uint8_t priority = 0;  ///< 0 is the most important.
   time_point deadline = never;
-  /// When the first token is due, for an admission policy that looks at it; `never`: no promise.
+  /// When the first token is due, for an admission policy that uses it; `never`: no promise.
   time_point first_token_by = never;
-  /// How long its prefill takes alone, as predicted, for a policy that promises:
-  /// `decode_load::prefill` stretches it. At least 0; 0 if its columns are there, or come with
-  /// another's.
+  /// Predicted time of its prefill alone, for a policy that promises: `decode_load::prefill`
+  /// stretches it. At least 0; 0 if its columns are there already, or come with another sequence's.
   duration work{0};
 
   /// Written by the scheduler; read-only for the caller.
@@ -41,7 +40,7 @@ struct sequence {
   std::uint64_t number = 0;   ///< Position in the order of submission.
   std::uint32_t slot = 0;     ///< While running.
   std::uint32_t entered = 0;  ///< Iteration of its latest entry, modulo 2^32.
-  std::uint64_t packed = 0;   ///< Iterations that had had their tokens when it was preempted last.
+  std::uint64_t packed = 0;   ///< Iterations that had their tokens when it was last preempted.
   bool overtook = false;      ///< It was handed out by `next_short_prefill`.
   bool cancel_requested = false;
   bool expired = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Who sits in which slot, within a budget of bytes: embedding, preemption, rows.
+/// Keeps the slots of a decode batch within a budget of bytes: embedding, preemption, rows.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -20,7 +20,7 @@
 
 namespace cohort::kv {
 
-/// The slots of a decode batch and those that wait for one. It talks to a `decode_sink`.
+/// The slots of a decode batch and the sequences that wait for one. It talks to a `decode_sink`.
 /// O(slots + waiting) an operation; allocates to grow. Thread safety: none.
 template <pick_policy Pick>
 class slot_keeper {
@@ -46,7 +46,7 @@ class slot_keeper {
   [[nodiscard]] std::uint64_t starved() const noexcept { return starved_; }
   [[nodiscard]] std::uint64_t peak_bytes() const noexcept { return peak_bytes_; }
 
-  /// A sequence that was prefilled waits for a slot.
+  /// Adds a prefilled sequence to those that wait for a slot.
   void wait(sequence& s) {
     s.state = sequence_state::prepared;
     prepared_.push({.sequence = s.number,
@@ -56,7 +56,7 @@ class slot_keeper {
                     .was_running = s.who.was_running},
                    &s);
   }
-  /// One that waits does not any more. Its storage is the caller's to release.
+  /// Removes a waiting sequence. Its storage is the caller's to release.
   void withdraw(const sequence& s) {
     for (std::size_t i = 0; i < prepared_.size(); ++i) {
       if (prepared_[i] != &s) continue;
@@ -64,32 +64,32 @@ class slot_keeper {
       return;
     }
   }
-  /// Notes the token of a live slot.
+  /// Records the token of a live slot.
   void produce(std::uint32_t slot, token_id token) noexcept {
     batch_.produce(slot, token);
     owners_[slot]->who = batch_[slot].who;
   }
-  /// Empties a live slot: finished or cancelled.
+  /// Empties a live slot after its sequence finished or was cancelled.
   void remove(std::uint32_t slot) noexcept {
     const double stayed = static_cast<std::uint32_t>(iterations_) - owners_[slot]->entered;
     mean_stay_ += (stayed - mean_stay_) * (mean_stay_ == 0 ? 1 : 1.0 / 32);
     batch_.remove(slot);
   }
-  /// Iterations from entering to leaving, by the latest of those that left; 0: nobody has.
+  /// Smoothed number of iterations from entering to leaving; 0: none has left yet.
   [[nodiscard]] double mean_stay() const noexcept { return mean_stay_; }
   /// Packs a running sequence, which waits from then on.
-  /// @throws resource_error If there is no storage for it; then it runs on.
+  /// @throws resource_error If there is no storage for it; the sequence then keeps running.
   template <storage_sink Sink>
   void evict(sequence& s, Sink& sink);
 
-  /// Makes room, fills the slots, appends a column. Who must be packed and cannot be, for want of
-  /// storage, ends with `error`. @returns Whether a slot is live.
+  /// Makes room, fills the slots and appends a column. A sequence that must be packed but finds no
+  /// storage ends with `error`. @returns Whether a slot is live.
   template <decode_sink Sink>
   bool begin(Sink& sink);
-  /// The iteration that was begun has run: what was packed before it can be trusted.
+  /// The iteration that was begun has run, so the sequences packed before it can be trusted.
   void note_iteration() noexcept { ++answered_; }
-  /// Whether one that waits was packed and no iteration has run since: its copies were behind the
-  /// last one that has.
+  /// Whether a waiting sequence was packed and no iteration has run since: its copies were enqueued
+  /// after the last iteration that has run.
   [[nodiscard]] bool is_unproven(const sequence& s) const noexcept {
     return s.who.was_running && s.packed == answered_;
   }
@@ -133,7 +133,7 @@ class slot_keeper {
   std::vector<sequence*> owners_;  // By slot.
   double mean_stay_ = 0;
   std::uint64_t iterations_ = 0;
-  std::uint64_t answered_ = 0;  // Of these, iterations that have run.
+  std::uint64_t answered_ = 0;  // The iterations among these that have run.
   std::uint64_t inserts_ = 0;
   std::uint64_t preemptions_ = 0;
   std::uint64_t starved_ = 0;
@@ -163,7 +163,8 @@ void slot_keeper<Pick>::evict(sequence& s, Sink& sink) {
   wait(s);
 }
 
-/// Below the low mark, once above the high one: free rows first, then whom the budget names.
+/// Once above the high mark, sheds until below the low mark: free rows first, then the budget's
+/// victims.
 template <pick_policy Pick>
 template <decode_sink Sink>
 void slot_keeper<Pick>::shed(Sink& sink) {
@@ -187,7 +188,8 @@ void slot_keeper<Pick>::shed(Sink& sink) {
     evict_or_end(*owners_[budget_.victim(victims_)], sink);
   }
   if (batch_.live() != 1 || !budget_.must_shed(shape())) return;
-  // Alone, and the memory of earlier neighbours is too much for its growth: it starts over in less.
+  // It is alone, and the memory of earlier neighbours leaves no room for its growth: it starts over
+  // in less.
   evict_or_end(*owners_[0], sink);
   batch_.trim(plan_);
   execute(sink);
@@ -214,7 +216,7 @@ void slot_keeper<Pick>::fill(Sink& sink) {
     view.max_length = budget_.max_length(shape);
     const std::size_t chosen = pick_.pick(prepared_.views(), view);
     if (chosen == no_pick) {
-      // Too many rows for any of them: with fewer, one may fit.
+      // Too many rows for any waiting sequence: with fewer rows, one may fit.
       if (is_full || batch_.size() <= batch_.live() + 1) return;
       resize(batch_.size() - 1, sink);
       continue;

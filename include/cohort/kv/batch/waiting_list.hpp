@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Those that wait for a slot, as pick policies see them.
+/// The sequences that wait for a slot, as pick policies see them.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -15,8 +15,9 @@
 namespace cohort::kv {
 
 /// Sequences by order of submission, each with a value of the caller's. Counts how often each was
-/// passed by. `push` of the latest is O(1) amortised, of an earlier one (a preempted sequence comes
-/// back) O(those after it); `take` is O(those before it). Allocates to grow. Thread safety: none.
+/// passed by. `push` of the latest is O(1) amortised; `push` of an earlier one (a preempted
+/// sequence comes back) is O(those after it); `take` is O(those before it). Allocates to grow.
+/// Thread safety: none.
 template <class T>
 class waiting_list {
  public:
@@ -38,12 +39,12 @@ class waiting_list {
     }
   }
 
-  /// Takes out the one at an index, as picked: those before it have been skipped once more.
+  /// Takes out the picked sequence at an index and counts one more skip for those before it.
   T take(std::size_t i) {
     COHORT_ASSERT(i < size());
     return remove(i, 1);
   }
-  /// Takes out the one at an index for another reason: a cancellation.
+  /// Takes out the sequence at an index for another reason, such as a cancellation.
   T erase(std::size_t i) {
     COHORT_ASSERT(i < size());
     return remove(i, 0);

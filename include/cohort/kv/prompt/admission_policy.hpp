@@ -21,66 +21,65 @@ struct waiting_prompt {
   time_point first_token_by = never;  ///< Deadline of its first token.
 };
 
-/// What prefill computes for some prompts at once, or for a piece of one.
+/// The amount of prefill for a group of prompts computed together, or for a piece of one prompt.
 struct prefill_shape {
   std::uint32_t rows = 0;
   std::uint32_t longest = 0;  ///< Tokens of the longest row.
   std::uint64_t tokens = 0;   ///< Of all rows, without padding.
 
-  /// Token positions of a rectangle that holds them.
+  /// Token positions of the padded rectangle that holds them.
   [[nodiscard]] constexpr std::uint64_t positions() const noexcept {
     return std::uint64_t{rows} * longest;
   }
   friend bool operator==(const prefill_shape&, const prefill_shape&) = default;
 };
 
-/// What the decode batch does meanwhile. Its durations are what the driver measures or predicts.
+/// The load of the decode batch meanwhile. The driver measures or predicts the durations.
 struct decode_load {
   std::uint32_t live = 0;      ///< Rows that decode.
-  std::uint32_t room = 0;      ///< Slots that are free and that nobody prepared will take.
+  std::uint32_t room = 0;      ///< Free slots that no prepared sequence will take.
   std::uint32_t behind = 0;    ///< Prepared sequences for which there is no slot.
-  duration iteration{0};       ///< Of an iteration without prefill.
-  duration mean_iteration{0};  ///< Of late, prefill within them included; 0: as `iteration`.
-  duration departure_gap{0};   ///< Mean time between two that leave; 0: not known.
+  duration iteration{0};       ///< Length of an iteration without prefill.
+  duration mean_iteration{0};  ///< Recent mean, including prefill within iterations; 0: as
+                               ///< `iteration`.
+  duration departure_gap{0};   ///< Mean time between two sequences that leave; 0: not known.
   /// Prefill is part of the iterations and makes them longer; false: it runs beside them.
   bool is_coupled = false;
-  prefill_rate prefill{};  ///< For policies that promise: over `sequence::work`.
+  prefill_rate prefill{};  ///< Rate of prefill over `sequence::work`, for policies that promise.
 };
 
 /// A group that could start.
 struct group_view {
   prefill_shape shape{};
   time_point first_token_by = never;  ///< Earliest of its members.
-  bool is_full = false;               ///< Nobody who comes later could join it.
+  bool is_full = false;               ///< No later prompt could join it.
 };
 
-/// A group may start in [earliest, latest]. Past `latest` it can start, but not be in time. Empty
-/// if earliest > latest: it is not to start unless the load changes first.
+/// A group may start in [earliest, latest]. Past `latest` it can start, but will be late. If
+/// earliest > latest the window is empty: the group is not to start unless the load changes first.
 struct start_window {
   time_point earliest = distant_past;
   time_point latest = never;
   friend bool operator==(const start_window&, const start_window&) = default;
 };
 
-/// Decides on prompts that wait for prefill. Semantics, all pure:
-/// * `goes_before(a, b)`: a strict weak order, that of service;
+/// Decides when waiting prompts start prefill. Semantics, all pure:
+/// * `goes_before(a, b)`: a strict weak order, the order of service;
 /// * `can_meet(shape, by, load, now)`: whether prefill of the shape, started now, ends at or before
-///   `by`. If it holds of a shape, it holds of a part of it; if not now, it never will with no less
-///   load;
-/// * `promises()`: whether prompts are refused on arrival unless they and all that are due later
-/// are
-///   in time by `prefill_promises`. `goes_before` is then by deadline, groups are of those due
-///   first,
-///   and no short ones overtake;
-/// * `drops_late()`: whether prompts that cannot be met any more are given up; otherwise they are
-///   served when nobody else waits;
+///   `by`. If it holds for a shape, it holds for any part of it. If it does not hold now, it never
+///   will unless the load falls;
+/// * `promises()`: whether a prompt is refused on arrival unless it and all that are due later are
+///   in time by `prefill_promises`. Then `goes_before` orders by deadline, groups contain those due
+///   first, and no short prompts overtake;
+/// * `drops_late()`: whether prompts that can no longer be in time are given up; otherwise they are
+///   served when no other prompt waits;
 /// * `window(group, load, now)`: when the group may start;
-/// * `can_seat(shape, load)`: whether that many rows would find slots in time; if it holds of a
-///   shape, it holds of a part of it. A group has no more rows than that, or one;
-/// * `target(load)`: tokens that a group should have if so many wait; whoever could not be in time
-///   in a group of that size counts as late. 0: no such rule;
+/// * `can_seat(shape, load)`: whether that many rows would find slots in time. If it holds for a
+///   shape, it holds for any part of it. A group has no more rows than that, but at least one;
+/// * `target(load)`: tokens that a group should have if that many wait. A prompt that could not be
+///   in time in a group of that size counts as late. 0: no such rule;
 /// * `chunk(load)`: the most prompt tokens that the next iteration may carry, if coupled. 0 only
-///   while rows are live, so that both go on.
+///   while rows are live, so that either prefill or decoding makes progress.
 /// Any thread. Models: `start_at_once`, `slo_admission`.
 template <class P>
 concept admission_policy =
@@ -96,9 +95,9 @@ concept admission_policy =
       { p.promises() } noexcept -> std::same_as<bool>;
     };
 
-/// First come, first served within a priority, at once, deadlines unseen: fifo.
+/// First come, first served within a priority, at once; deadlines are ignored: fifo.
 struct start_at_once {
-  /// Of a coupled iteration; at least 1. The default takes prompts whole.
+  /// Most tokens of a coupled iteration; at least 1. The default takes prompts whole.
   std::uint32_t max_chunk = std::numeric_limits<std::uint32_t>::max();
 
   [[nodiscard]] static constexpr bool goes_before(const waiting_prompt& a,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Long prompts in pieces, into staging.
+/// Splits long prompts into chunks that are prefilled into staging.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -15,8 +15,8 @@
 
 namespace cohort::kv {
 
-/// A piece of a prompt: tokens [first, first + count), whose keys and values go behind the `first`
-/// ones already staged.
+/// A piece of a prompt: tokens [first, first + count). Their keys and values go behind the `first`
+/// columns already staged.
 struct prefill_chunk {
   request_id id{};
   std::uint32_t first = 0;
@@ -29,12 +29,12 @@ struct prefill_chunk {
 enum class chunk_order : std::uint8_t {
   first_come,         ///< One prompt after another.
   equal_progress,     ///< In turn, one chunk each: short prompts overtake long ones.
-  earliest_deadline,  ///< One prompt after another, that which is due first; interrupts others.
+  earliest_deadline,  ///< The prompt that is due first, then the next; a new one may interrupt.
 };
 
-/// Prompts on their way through prefill, at most `chunk` tokens at a time, so that no piece of work
-/// on the prefill stream is long. Chunks go to staging, never to the batch, whose iterations they
-/// so cannot hold up. Sans-I/O: `next` says what to compute, `complete` that it was. Allocates to
+/// Prefills prompts at most `chunk` tokens at a time, so that no piece of work on the prefill
+/// stream is long. Chunks go to staging, never to the batch, so they cannot hold up its iterations.
+/// Sans-I/O: `next` says what to compute, and `complete` records that it was computed. Allocates to
 /// grow. Thread safety: none. `next` is O(1), the others O(waiting).
 class chunked_prefill {
  public:
@@ -49,7 +49,7 @@ class chunked_prefill {
   [[nodiscard]] std::size_t size() const noexcept { return jobs_.size(); }
 
   /// @param tokens Length of the prompt; at least 1.  @param done Tokens staged before, by a cached
-  /// prefix; less than `tokens`.  @param by When it is due; equal ones in the order they come.
+  /// prefix; less than `tokens`.  @param by When it is due; equal deadlines go in order of arrival.
   /// @throws config_error If `done` is not less than `tokens`.
   void push(request_id id, std::uint32_t tokens, std::uint32_t done = 0, time_point by = never) {
     expects(done < tokens, "chunked_prefill: done must be less than tokens");
@@ -58,14 +58,15 @@ class chunked_prefill {
                         : jobs_.end();
     jobs_.insert(at, {id, tokens, done, by});
   }
-  /// The piece to compute now; the same until `complete`, `cancel` or, by deadlines, `push`.
+  /// The piece to compute now. It stays the same until `complete`, `cancel` or, with
+  /// earliest_deadline, `push`.
   [[nodiscard]] std::optional<prefill_chunk> next() const noexcept {
     if (jobs_.empty()) return std::nullopt;
     const job& j = jobs_.front();
     const std::uint32_t count = std::min(chunk_, j.tokens - j.done);
     return prefill_chunk{j.id, j.done, count, j.done + count == j.tokens};
   }
-  /// The piece of `next` was computed.
+  /// Records that the piece given by `next` was computed.
   void complete() noexcept {
     job& j = jobs_.front();
     j.done += std::min(chunk_, j.tokens - j.done);
@@ -75,7 +76,8 @@ class chunked_prefill {
       std::ranges::rotate(jobs_, jobs_.begin() + 1);
     }
   }
-  /// @returns Whether it was there. Its staging may be freed when the piece under way has ended.
+  /// @returns Whether the prompt was there. Free its staging only when the piece under way has
+  /// ended.
   bool cancel(request_id id) noexcept {
     return std::erase_if(jobs_, [&](const job& j) { return j.id == id; }) > 0;
   }

@@ -37,17 +37,17 @@ class prefill_groups {
             "prefill_groups: max_waste must be finite and at least 0");
   }
 
-  /// The group that holds the first of `lengths`, which are given in order of service: it takes in
-  /// whichever neighbour in length adds the least padding, shorter first, while the limits hold.
-  /// Of equal lengths the earlier go first. O(n log n).
+  /// The group that contains the first of `lengths`, which are given in order of service. It
+  /// repeatedly adds the neighbour in length that adds the least padding, the shorter one first,
+  /// while the limits hold. Among equal lengths the earlier go first. O(n log n).
   /// @returns Indices, ascending by length; empty if there are no prompts. Valid until the next
   /// call.
   [[nodiscard]] std::span<const std::uint32_t> next(std::span<const std::uint32_t> lengths) {
     return next(lengths, [](std::span<const std::uint32_t>, const prefill_shape&) { return true; });
   }
-  /// The same with a limit of the caller's.
+  /// The same, with a further limit from the caller.
   /// @param allow bool(std::span<const std::uint32_t> members, const prefill_shape&): whether these
-  /// may be one group. Not asked of the first prompt alone.
+  /// may form one group. Not called for the first prompt alone.
   template <class Allow>
   [[nodiscard]] std::span<const std::uint32_t> next(std::span<const std::uint32_t> lengths,
                                                     Allow allow);
@@ -104,7 +104,7 @@ std::span<const std::uint32_t> prefill_groups::next(std::span<const std::uint32_
                    prefill_shape{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(most),
                                  all});
     };
-    // To take in a shorter one pads it; a longer one pads all the others.
+    // Adding a shorter prompt pads that one; adding a longer one pads all the others.
     const bool shorter = first > 0 && may(first - 1, last, longest, sum + at(first - 1));
     const bool longer = last < order_.size() && may(first, last + 1, at(last), sum + at(last));
     if (!shorter && !longer) break;

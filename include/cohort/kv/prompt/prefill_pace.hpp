@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How long prompts take: `prefill_curve`, from a measurement, and `prefill_pace`, how far the
-/// prefill of late is from it.
+/// How long prompts take to prefill: `prefill_curve`, from a measurement, and `prefill_pace`, the
+/// ratio of recent prefill times to the prediction.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -16,25 +16,25 @@
 
 namespace cohort::kv {
 
-/// Time that tokens of a prompt take by their position: later ones attend to more. Measured at a
-/// number of steps of equal length, linear within one, and beyond the last as if its rate went on
-/// growing as it did. Thread safety: immutable.
+/// Prefill time of a prompt's tokens by position: later tokens attend to more. Measured over a
+/// number of steps of equal length. The rate is linear within a step; beyond the last step it goes
+/// on growing as it did. Thread safety: immutable.
 class prefill_curve {
  public:
-  /// A microsecond a token, until something is known: `prefill_pace` then does the rest.
+  /// Assumes a microsecond a token until a measurement exists; `prefill_pace` corrects it.
   prefill_curve() : prefill_curve{duration{0}, 1, {std::chrono::microseconds{1}}} {}
-  /// @param fixed Of a piece of work on top of its tokens; at least 0.
+  /// @param fixed Time of a piece of work on top of its tokens; at least 0.
   /// @param step Tokens of a step; at least 1.
-  /// @param steps Time of each, the first one from position 0 on; at least one, each at least 0.
+  /// @param steps Time of each step, the first from position 0 on; at least one, each at least 0.
   /// @throws config_error If an argument is outside its range.
   prefill_curve(duration fixed, std::uint32_t step, const std::vector<duration>& steps);
 
   [[nodiscard]] duration fixed() const noexcept { return fixed_; }
-  /// Of tokens [first, last) of a prompt, without `fixed`; first <= last. O(1).
+  /// Time of tokens [first, last) of a prompt, without `fixed`; first <= last. O(1).
   [[nodiscard]] duration between(std::uint32_t first, std::uint32_t last) const noexcept {
     return duration{static_cast<std::int64_t>(until(last) - until(first))};
   }
-  /// Of a whole prompt alone. O(1).
+  /// Time of a whole prompt alone. O(1).
   [[nodiscard]] duration prompt(std::uint32_t tokens) const noexcept {
     return fixed_ + between(0, tokens);
   }
@@ -45,32 +45,33 @@ class prefill_curve {
   duration fixed_;
   double step_;
   std::vector<double> ends_{0};  // Nanoseconds until the end of each step, behind a 0.
-  double growth_ = 0;            // Of a step's time from one step to the next, beyond the last.
+  double growth_ = 0;            // Growth of a step's time from one step to the next, beyond the
+                                 // last.
 };
 
-/// What prefill took over what was predicted, of late. Small samples are joined until they are as
-/// much as `grain`; of the last `kept` grains each run of `run` in a row has a mean. The stretch to
-/// reckon with is the one that 9 of 10 runs did not exceed, or that of the latest one if it is
-/// higher: a machine that becomes slow is believed at once, one that becomes fast when it has been
-/// for a while. A run is about what waits ahead of a prompt, so single hiccups even out as they do
-/// there. Thread safety: none. Never allocates.
+/// Recent ratio of actual to predicted prefill time. Small samples are joined until they amount to
+/// `grain`; of the last `kept` grains, each run of `run` in a row has a mean. `stretch` is the
+/// ratio that 9 of 10 runs did not exceed, or that of the latest run if it is higher: a slower
+/// machine is believed at once, a faster one only after a while. A run is about as long as the work
+/// ahead of a prompt, so single hiccups even out as they do there. Thread safety: none. Never
+/// allocates.
 class prefill_pace {
  public:
   static constexpr std::size_t kept = 48;
   static constexpr std::size_t run = 4;
 
-  /// @param grain Predicted time of a sample that counts; above 0.
+  /// @param grain Predicted time that makes up one sample; above 0.
   /// @throws config_error If it is not.
   explicit prefill_pace(duration grain) : grain_{static_cast<double>(grain.count())} {
     expects(grain > duration{0}, "prefill_pace: grain must be above 0");
   }
 
-  /// A piece of work was predicted to take so long, and took so long; both at least 0. O(kept).
+  /// Records the predicted and the actual time of a piece of work; both at least 0. O(kept).
   void note(duration predicted, duration took) noexcept;
 
-  /// Time over prediction that is not exceeded but now and then; 1 if nothing was noted. O(1).
+  /// The ratio of time to prediction that is seldom exceeded; 1 if nothing was recorded. O(1).
   [[nodiscard]] double stretch() const noexcept { return stretch_; }
-  /// The least of the runs that are remembered: what may be hoped for; at most `stretch`. O(1).
+  /// The least ratio among the remembered runs, an optimistic estimate; at most `stretch`. O(1).
   [[nodiscard]] double best() const noexcept { return best_; }
 
  private:
@@ -81,8 +82,8 @@ class prefill_pace {
   [[nodiscard]] const sample& back(std::size_t age) const noexcept {
     return grains_[(next_ + kept - 1 - age) % kept];
   }
-  /// Mean of `sum` and of `grains` of them, the latest `age` grains old, or of as many as there
-  /// are.
+  /// Mean of `sum` and `grains` grains, starting with the one that is `age` grains old, or of as
+  /// many as there are.
   [[nodiscard]] double mean(sample sum, std::size_t age, std::size_t grains) const noexcept {
     for (std::size_t i = age; i < std::min(age + grains, count_); ++i) {
       sum.predicted += back(i).predicted;

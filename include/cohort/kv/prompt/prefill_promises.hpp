@@ -13,38 +13,39 @@
 
 namespace cohort::kv {
 
-/// A prompt that is to be computed by an instant.
+/// A prompt whose prefill must end by an instant.
 struct prefill_promise {
   std::uint64_t number = 0;  ///< Names it; unique among those that are kept.
   time_point by{};           ///< When its prefill must have ended; not `never`.
-  duration work{0};          ///< Of it that is left, as predicted; at least 0.
+  duration work{0};          ///< Predicted work that is left of it; at least 0.
 };
 
-/// How fast the stream works off what was predicted.
+/// How fast the stream works, relative to the prediction.
 struct prefill_rate {
-  duration busy{0};    ///< Until what goes before all others has ended; at least 0.
-  double stretch = 1;  ///< Time that work takes over its prediction, to reckon with; at least 0.
-  double best = 1;     ///< The same, to hope for; 0 to `stretch`.
+  duration busy{0};    ///< Time until the work ahead of all others has ended; at least 0.
+  double stretch = 1;  ///< Time over prediction to plan with; at least 0.
+  double best = 1;     ///< The same ratio, optimistically; 0 to `stretch`.
 };
 
-/// The promises of a stream that computes prompts in pieces, earliest deadline first. A newcomer is
-/// taken in only if, in that order, it and all those due after it are still in time: whoever was
-/// taken in is never made late by one who comes later. Those due before it lose nothing by it, late
-/// or not. As the order by deadlines is optimal for one stream, whoever is turned away could not
-/// have been taken in by any order of service without somebody being late.
+/// The promises of a stream that computes prompts in pieces, earliest deadline first. A new prompt
+/// is accepted only if, in that order, it and all those due after it are still in time. So an
+/// accepted prompt is never made late by a later arrival, and those due before the new one lose
+/// nothing, whether they are late or not. The order by deadlines is optimal for one stream: a
+/// prompt that is turned away could not have been accepted under any order of service without
+/// making some prompt late.
 ///
-/// A stream that has promised nothing takes whoever is in time at its `best`: nobody else can be
-/// late by it, and a slow spell that is over would otherwise never be seen to be, nothing being
-/// computed.
+/// A stream without promises accepts any prompt that is in time at its `best` rate. This makes no
+/// other prompt late. It is also the only way to notice that a slow spell is over, since otherwise
+/// nothing would be computed.
 ///
 /// It predicts, and does not measure: a promise is as good as `work` and `stretch`. Between two
-/// asks the stream must not idle while work is left, and must take the pieces in this order.
+/// calls the stream must not idle while work is left, and must take the pieces in this order.
 /// Allocates to grow. O(promises) a call. Thread safety: none.
 class prefill_promises {
  public:
   [[nodiscard]] bool empty() const noexcept { return kept_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return kept_.size(); }
-  /// Of all that is left, as predicted.
+  /// Predicted work that is left, summed over all promises.
   [[nodiscard]] duration work() const noexcept {
     duration sum{0};
     for (const prefill_promise& p : kept_) sum += p.work;
@@ -52,29 +53,29 @@ class prefill_promises {
   }
 
   /// Whether one more can be promised.
-  /// @param by When it would be due.  @param work Of it, as predicted; at least 0.
+  /// @param by When it would be due.  @param work Its predicted work; at least 0.
   [[nodiscard]] bool can_take(time_point by, duration work, time_point now,
                               const prefill_rate& rate) const noexcept;
-  /// When one like a newcomer could be promised at the latest, if nobody else comes before; `never`
-  /// if not even with the stream to itself. It need not be the first such instant.
-  /// @param within From when it comes to when it is due.
+  /// When a prompt like this one could be promised at the latest, if no other arrives before;
+  /// `never` if not even with the stream to itself. An earlier instant may exist.
+  /// @param within Time from its arrival until it is due.
   [[nodiscard]] time_point takes_from(duration within, duration work, time_point now,
                                       const prefill_rate& rate) const noexcept;
 
-  /// Keeps one from now on, whether or not `can_take` holds. Its number must be new.
+  /// Keeps a promise from now on, whether or not `can_take` holds. Its number must be new.
   void add(const prefill_promise& p) {
     const auto after = [](const prefill_promise& a, const prefill_promise& b) {
       return a.by < b.by;
     };
     kept_.insert(std::ranges::upper_bound(kept_, p, after), p);
   }
-  /// What is left of one has changed; no effect if it is not kept.
+  /// Updates the work that is left of a promise; no effect if it is not kept.
   /// @param work At least 0.
   void set_work(std::uint64_t number, duration work) noexcept {
     const auto at = std::ranges::find(kept_, number, &prefill_promise::number);
     if (at != kept_.end()) at->work = work;
   }
-  /// It has been computed, or never will be. @returns Whether it was kept.
+  /// Removes a promise that was computed, or never will be. @returns Whether it was kept.
   bool erase(std::uint64_t number) noexcept {
     return std::erase_if(kept_, [&](const prefill_promise& p) { return p.number == number; }) > 0;
   }
@@ -111,7 +112,7 @@ inline time_point prefill_promises::takes_from(duration within, duration work, t
   const time_point idle = now + rate.busy + stretched(this->work(), rate.stretch);
   const duration own = stretched(work, rate.stretch);
   if (kept_.empty() || own > within) return idle;
-  // By then either nothing is left, or the newcomer is due last and what is left is little enough.
+  // By then either nothing is left, or the newcomer is due last and little enough work is left.
   return std::min(idle, std::max({now, kept_.back().by - within, idle + own - within}));
 }
 

@@ -20,19 +20,19 @@
 
 namespace cohort::kv {
 
-/// What a queue of prompts does now. Its spans are valid until the queue's next call.
+/// The next action of a prompt queue. Its spans are valid until the queue's next call.
 struct prefill_decision {
-  std::span<sequence* const> group{};  ///< Ascending by length; empty: nobody starts.
+  std::span<sequence* const> group{};  ///< Ascending by length; empty: no group starts.
   std::span<sequence* const> late{};   ///< Given up: their first tokens cannot be in time any more.
-  time_point wake = never;  ///< With no group: ask again then, or when somebody comes or leaves.
+  time_point wake = never;  ///< With no group: ask again then, or when a sequence comes or leaves.
 };
 
-/// Prompts in their order of service. A group forms around the first one: whoever adds the least
-/// padding joins while `prefill_limits` hold and, by the policy, all of the group stay in time; it
-/// starts when its window is open. Those that cannot be in time any more are given up or served
-/// when nobody else waits. Where the policy promises, it keeps the promises until prefill has
-/// ended, and a group is of those due first, who must not take longer together than one by one.
-/// Allocates to grow. Thread safety: none. O(waiting · log waiting) a decision, none if nobody
+/// Prompts in their order of service. A group forms around the first one: the prompt that adds the
+/// least padding joins while `prefill_limits` hold and, by the policy, all of the group stay in
+/// time. The group starts when its window is open. Prompts that can no longer be in time are given
+/// up, or served when no other prompt waits. A policy that promises keeps the promises until
+/// prefill has ended; its groups are those due first, and must not take longer together than one by
+/// one. Allocates to grow. Thread safety: none. O(waiting · log waiting) a decision, O(1) if none
 /// waits.
 template <admission_policy Admission = start_at_once>
 class prefill_queue {
@@ -57,15 +57,15 @@ class prefill_queue {
     return admission_.can_meet({1, s.prompt, s.prompt}, s.first_token_by, load, now);
   }
 
-  /// Whether a prompt that comes now may be accepted: where the policy promises, if that can be
-  /// promised; where it gives up what is late, if the prompt alone would be in time.
+  /// Whether a prompt that arrives now may be accepted. A policy that promises accepts it if it can
+  /// be promised; a policy that gives up late prompts, if the prompt alone would be in time.
   [[nodiscard]] bool can_take(const sequence& s, const decode_load& load,
                               time_point now) const noexcept {
     if (!is_promised(s)) return !admission_.drops_late() || can_meet(s, load, now);
     return promises_.can_take(s.first_token_by, s.work, now, load.prefill);
   }
-  /// When one like a prompt that comes now and is refused could be promised at the latest, if
-  /// nobody else comes; `never`: not even alone, or it is not for want of a promise.
+  /// When a prompt like this one, refused now, could be promised at the latest, if no other
+  /// arrives; `never`: not even alone, or it was refused for another reason.
   [[nodiscard]] time_point takes_from(const sequence& s, const decode_load& load,
                                       time_point now) const noexcept {
     if (!is_promised(s)) return never;
@@ -82,17 +82,17 @@ class prefill_queue {
     promises_.erase(s.number);
     return std::erase(queued_, &s) > 0;
   }
-  /// The work that is left of one that was pushed and is not yet settled has changed.
+  /// Updates the work that is left of a prompt that was pushed and is not yet settled.
   void note_work(sequence& s, duration work) noexcept {
     s.work = work;
     promises_.set_work(s.number, work);
   }
-  /// The prefill of one that was taken out has ended, however.
+  /// The prefill of a prompt that was taken out has ended, successfully or not.
   void settle(const sequence& s) noexcept { promises_.erase(s.number); }
 
-  /// Takes out the group to start now and whom to give up.
+  /// Takes out the group to start now and the prompts to give up.
   prefill_decision next(const decode_load& load, time_point now);
-  /// The same, as if prompts of more than `longest` tokens were not there; nobody, where the policy
+  /// The same, ignoring prompts of more than `longest` tokens; the group is empty if the policy
   /// promises.
   prefill_decision next_short(std::uint32_t longest, const decode_load& load, time_point now);
 
@@ -118,7 +118,7 @@ class prefill_queue {
   std::vector<sequence*> group_;
   std::vector<sequence*> late_;
   std::vector<sequence*> lost_;
-  std::vector<std::uint32_t> lengths_;  // Or, of those due first, their places.
+  std::vector<std::uint32_t> lengths_;  // With promises: indices of those due first.
   std::vector<sequence*> aside_;
 };
 
@@ -192,7 +192,7 @@ std::size_t prefill_queue<Admission>::split(const decode_load& load, time_point 
     std::uint64_t waiting = 0;
     for (const sequence* s : queued_) waiting += s->prompt;
     keep([&](const sequence& s) {
-      // Whoever is given up does not make a group larger.
+      // A prompt that is given up does not make a group larger.
       const std::uint64_t tokens = std::max<std::uint64_t>(s.prompt, std::min(target, waiting));
       const bool can = admission_.can_meet({1, s.prompt, tokens}, s.first_token_by, load, now);
       if (!can) waiting -= s.prompt;
@@ -205,7 +205,7 @@ std::size_t prefill_queue<Admission>::split(const decode_load& load, time_point 
   return hopeful;
 }
 
-/// Of the hopeful ones, if there are any; else of those that are late whatever is done.
+/// Forms a group of the hopeful prompts, if there are any; otherwise of the late ones.
 template <admission_policy Admission>
 std::span<const std::uint32_t> prefill_queue<Admission>::form(std::size_t hopeful,
                                                               const decode_load& load,
@@ -221,7 +221,7 @@ std::span<const std::uint32_t> prefill_queue<Admission>::form(std::size_t hopefu
       });
 }
 
-/// Others would be late by whoever joins before them.
+/// A prompt that joins must not make those due before it late.
 template <admission_policy Admission>
 std::span<const std::uint32_t> prefill_queue<Admission>::first_due(std::size_t count,
                                                                    const decode_load& load,

@@ -19,22 +19,22 @@ namespace cohort::kv {
 
 /// Whether a prompt's columns exist.
 enum class prefix_state : std::uint8_t {
-  absent,   ///< Nobody computes it: the asker does, and says `fill`.
-  filling,  ///< Under prefill for another: wait for it instead of computing it again.
+  absent,   ///< No sequence computes it: the caller must, and then calls `fill`.
+  filling,  ///< Another sequence prefills it: wait instead of computing it again.
   ready,    ///< Copy from `storage`.
 };
 
 /// Answer to `acquire`.
 struct prefix_hit {
   prefix_state state = prefix_state::absent;
-  std::uint64_t entry = 0;    ///< To release later.
-  std::uint64_t storage = 0;  ///< Of `ready`: the packed columns.
+  std::uint64_t entry = 0;    ///< Pass it to `release` later.
+  std::uint64_t storage = 0;  ///< The packed columns, if `ready`.
 };
 
 /// Equal prompts are prefilled once: all their sequences are embedded from the same packed columns,
-/// which nobody writes again. An entry stays while somebody uses it and, unused, until the limit of
-/// columns drops the one that was least recently used. Prompts are compared token by token: a hash
-/// alone could hand a tenant the answer of another. Allocates an entry for each new prompt;
+/// which are never written again. An entry stays while it is used. Unused entries stay until the
+/// limit on columns drops the least recently used one. Prompts are compared token by token: a hash
+/// alone could give one tenant the answer of another. Allocates an entry for each new prompt;
 /// O(prompt) an operation. Thread safety: none.
 class prefix_store {
  public:
@@ -44,7 +44,7 @@ class prefix_store {
   [[nodiscard]] std::uint64_t columns() const noexcept { return columns_; }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
-  /// Whether `acquire` would find the prompt's columns, or somebody who computes them.
+  /// Whether the prompt's columns exist or are being computed, so that `acquire` would find them.
   [[nodiscard]] bool knows(std::span<const token_id> prompt) const {
     const auto [first, last] = by_hash_.equal_range(hash_of(prompt));
     return std::any_of(first, last, [&](const auto& h) {
@@ -63,9 +63,10 @@ class prefix_store {
     e.storage = storage;
     columns_ += e.prompt.size();
   }
-  /// Whoever computed the entry does not any more; the next who looks is told `absent`, and does.
+  /// The sequence that computed the entry has stopped; the next call of `look` returns `absent`,
+  /// and its caller takes over.
   void abandon(std::uint64_t entry) noexcept { by_id_.at(entry)->claimed = false; }
-  /// What became of an entry in use. O(1).
+  /// The present state of an entry in use. O(1).
   prefix_hit look(std::uint64_t entry) noexcept { return answer(*by_id_.at(entry)); }
 
   /// Ends one use. @param freed Called with the storage of each entry that is dropped.
@@ -80,7 +81,7 @@ class prefix_store {
     std::uint64_t storage = 0;
     std::uint32_t users = 0;
     bool ready = false;
-    bool claimed = false;  // Somebody computes it.
+    bool claimed = false;  // A sequence is computing it.
   };
   using items = std::list<item>;
 

@@ -40,41 +40,42 @@ struct slo_options {
   /// Longest time between two tokens of a sequence; above 0. It bounds a coupled iteration and how
   /// long a first token may be ahead of a slot.
   duration between_tokens = unbounded;
-  /// Of a coupled iteration, at least 1. While nobody decodes nothing else bounds it.
+  /// Most prompt tokens of a coupled iteration; at least 1. The only bound while no row decodes.
   std::uint32_t max_chunk = 1U << 20U;
-  /// Progress of prefill however slow the iterations are; at most max_chunk. 0: none.
+  /// Prompt tokens an iteration carries however slow it is; at most max_chunk. 0: none.
   std::uint32_t min_chunk = 1;
   /// Keep a group back for others to join, while it stays in time. Where one prefill stream serves
   /// all this does not pay but for tiny prompts; see docs/kv/admission.md.
   bool defer = false;
-  /// Tokens of one more prompt, for whom a deferred group keeps its place open; at least 1.
+  /// Tokens of one more prompt: a deferred group stays open for a prompt of this size; at least 1.
   std::uint32_t typical_prompt = 256;
-  /// A deferred group starts so long before it must, since another may be at work when it must; at
-  /// least 0. With one prefill stream, about what a full group takes.
+  /// How long a deferred group starts before its latest start, since another may be at work
+  /// then; at least 0. With one prefill stream, about what a full group takes.
   duration reserve{0};
-  /// Wait for a slot before prefill: after a first token without one comes a long gap.
+  /// Wait for a slot before prefill: otherwise a long gap follows the first token.
   bool await_slot = true;
-  /// Tokens of a group while so many wait: under overload the prompts that come first have little
-  /// time left, and groups that suit them are small, cost much and make the next ones later still.
-  /// Whoever cannot be in time in a group of this size counts as late. 0: no such rule, as if
-  /// coupled, where pieces have one size whatever the group.
+  /// Tokens that a group should have while that many wait. Under overload the prompts that come
+  /// first have little time left; groups that suit them are small, cost much and make the next ones
+  /// later still. A prompt that cannot be in time in a group of this size counts as late. 0: no
+  /// such rule; also when coupled, where pieces have one size whatever the group.
   std::uint64_t target_tokens = 0;
-  bool drop_late = true;  ///< False: late ones are served when nobody else waits.
-  /// What is accepted is a promise: refused on arrival is who could not be in time, or not without
-  /// one who was accepted being late. Without `defer` and `target_tokens`, whose groups would break
-  /// it. A slot is not part of it: with `await_slot` one that finds none is late all the same.
+  bool drop_late = true;  ///< False: late prompts are served when no other prompt waits.
+  /// Acceptance is a promise: a prompt is refused on arrival if it could not be in time, or would
+  /// make an accepted one late. Requires `defer` and `target_tokens` to be off, since their groups
+  /// would break promises. A slot is not part of the promise: with `await_slot`, a prompt that
+  /// finds no slot is late all the same.
   bool promise = false;
 };
 
-/// Earliest deadline first, of prompts that can still be met, within the window
+/// Earliest deadline first, among prompts that can still be met, within the window
 ///
 ///     [d − l(group and one more) − reserve, d − l(group)],
 ///
-/// d being the earliest deadline of a first token in the group; without `defer` from now on.
-/// Coupled, l counts the iterations that carry the pieces. A group for which there would be no
-/// slots does not start before one leaves; at d − l it is given up or, with serving late, starts
-/// all the same. Source: Symphony, section 3 (deferred scheduling; prefill is named there as future
-/// work), docs/kv/admission.md. O(log max_chunk). Thread safety: immutable.
+/// where d is the earliest deadline of a first token in the group; without `defer` the window opens
+/// now. When coupled, l counts the iterations that carry the pieces. A group that would find no
+/// slots does not start before one is freed. At d − l it is given up or, when late prompts are
+/// served, starts all the same. Source: Symphony, section 3 (deferred scheduling; prefill is named
+/// there as future work), docs/kv/admission.md. O(log max_chunk). Thread safety: immutable.
 template <prefill_latency Latency = linear_prefill>
 class slo_admission {
  public:
@@ -92,8 +93,8 @@ class slo_admission {
 
   [[nodiscard]] const slo_options& options() const noexcept { return o_; }
 
-  /// By deadline within a priority; with promises by deadline alone, since that order can keep the
-  /// most of them, and by priority where it is the same.
+  /// By deadline within a priority. With promises, by deadline alone, since that order can keep the
+  /// most promises; priority then breaks ties.
   [[nodiscard]] bool goes_before(const waiting_prompt& a, const waiting_prompt& b) const noexcept {
     if (!o_.promise && a.priority != b.priority) return a.priority < b.priority;
     if (a.first_token_by != b.first_token_by) return a.first_token_by < b.first_token_by;
@@ -124,8 +125,8 @@ class slo_admission {
     return w;
   }
 
-  /// Whether as many slots are free, or will be soon: n of those at work leave in a time t with
-  /// good certainty if n <= m - 2 √m, m being how many leave in it on average.
+  /// Whether that many slots are free, or will be soon. If m sequences leave in a time t on
+  /// average, at least n leave with good certainty when n <= m - 2 √m.
   [[nodiscard]] bool can_seat(const prefill_shape& s, const decode_load& load) const noexcept {
     if (!o_.await_slot) return true;
     const std::uint64_t wanted = std::uint64_t{s.rows} + load.behind;
@@ -155,8 +156,8 @@ class slo_admission {
     return low;
   }
 
-  /// How long prefill of a shape takes beside or within the iterations; `unbounded` while these
-  /// leave no time for it.
+  /// How long prefill of a shape takes beside or within the iterations; `unbounded` if the
+  /// iterations leave no time for it.
   [[nodiscard]] duration duration_of(const prefill_shape& s,
                                      const decode_load& load) const noexcept {
     if (!load.is_coupled) return latency_(s);
