@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a policy might be instead: `alternatives`.
+/// Simpler variants of a policy, for comparison: `alternatives`.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
@@ -11,10 +11,10 @@
 
 namespace cohort::batching {
 
-/// The policy with parts of its rules, from the simplest to itself: none, one row at a time, which
-/// is zero-batch; that with a delay of a part of what one request takes alone; input diversity
-/// alone; operator and load diversity, one without the other; and the policy. They share its
-/// tables.
+/// The policy with parts of its rules, from the simplest to the policy itself: no rules and one row
+/// at a time, which is zero-batch; zero-batch with a delay of a fraction of a single request's
+/// time; input diversity alone; operator diversity without load diversity and the reverse; and the
+/// policy. All share its tables.
 /// @param lanes Rows that can run side by side; with several, one at a time is tried, too.
 [[nodiscard]] inline std::vector<diversity> alternatives(const diversity& policy,
                                                          const stage_profile& profile,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The words of staged batching: requests in slots, batch ids, items and the queues between stages.
+/// The basic types of staged batching: requests in slots, batch ids, items and the queues between
+/// stages.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -22,18 +23,18 @@ inline constexpr batch_id no_batch{UINT64_MAX};
 /// No buffer set is bound yet.
 inline constexpr std::uint32_t no_set = UINT32_MAX;
 
-/// A request as staged batching sees it. The caller owns what the tag stands for.
+/// A request as staged batching sees it. The caller owns the object that the tag refers to.
 struct staged_request {
   std::uint64_t tag = 0;     ///< The caller's name for it; unique among those in the pipeline.
-  time_point arrival{};      ///< When it came.
+  time_point arrival{};      ///< When it arrived.
   std::uint32_t bucket = 0;  ///< Class of its input size, from 0, in increasing size.
 };
 
-/// What becomes of a request after a stage, by what the stage has computed.
+/// How a request continues after a stage, decided from the stage's output.
 enum class verdict : std::uint8_t {
-  go_on,      ///< It goes on.
-  skip_next,  ///< The next stage is not for it: what this one has computed passes by it unchanged.
-  leave,      ///< It is content with what it has, and completed.
+  go_on,      ///< It continues with the next stage.
+  skip_next,  ///< It skips the next stage; this stage's output passes unchanged.
+  leave,      ///< It exits early with its present result, completed.
 };
 
 /// Work for a stage: the slots [start, start + count) of a row.
@@ -52,8 +53,8 @@ enum class meta_refusal : std::uint8_t {
   too_large,        ///< The row would exceed the largest batch.
   not_latest,       ///< No row exists, or the one named is not the latest.
   no_stretch,       ///< A split is foreseen for the row, or it came from one.
-  too_old,          ///< The row has run for the longest time after which it may grow.
-  issued_too_far,   ///< The row has entered a stage from which on it may not grow.
+  too_old,          ///< The row has run too long to grow.
+  issued_too_far,   ///< The row has entered a stage too late in the model to grow.
   no_such_batch,    ///< The row has ended.
   not_at_boundary,  ///< Not all of the row stands between the stage and the next.
   bad_sizes,        ///< Fewer than two parts, an empty one, or their sum is not the row's size.

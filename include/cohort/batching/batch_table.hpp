@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The batch table: which requests are in which batch, and how far each batch has come.
+/// The batch table: the requests in each batch, and the progress of each batch.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -32,16 +32,16 @@ struct table_options {
 /// A request's place in a row.
 struct slot {
   staged_request request{};
-  bool live = false;         ///< It has not ended. The place of one that has is carried on, unused.
+  bool live = false;         ///< It has not ended. An ended request's slot stays, unused.
   bool leaving = false;      ///< Cancelled while in a stage: it ends when the stage is done.
-  bool skips = false;        ///< The stage it is in, or waits for, is not for it.
-  std::uint32_t judged = 0;  ///< Stages after which it was asked what becomes of it.
+  bool skips = false;        ///< It skips the stage that it is in or waits for.
+  std::uint32_t judged = 0;  ///< Number of stages after which it was judged.
 };
 
-/// A batch. Stages are counted from 0. Invariants, for every stage s:
-/// completed[s] <= issued[s] <= size <= batch_max, issued[s + 1] <= completed[s], issued[0] = size;
-/// neither ever falls. `completed` is the statusmap of the paper. `issued` is what it lacks:
-/// without it, requests in flight at the next stage would be issued twice.
+/// A batch. Stages are counted from 0. Invariants, for every stage s: completed[s] <= issued[s] <=
+/// size <= batch_max, issued[s + 1] <= completed[s], issued[0] = size; neither ever decreases.
+/// `completed` is the statusmap of the paper. `issued` is an addition: without it, requests in
+/// flight at the next stage would be issued twice.
 struct batch_row {
   batch_id id = no_batch;
   std::uint32_t size = 0;      ///< Slots in use, ended requests included.
@@ -54,13 +54,14 @@ struct batch_row {
   std::uint32_t bucket = 0;    ///< Size class that its requests are padded to.
   batch_id parent = no_batch;  ///< The row it was split from.
   std::uint64_t order = 0;     ///< Age: lower is older; a child has its parent's.
-  /// Stages before this one were launched at once, up to here, and the row is in them; 0 if not.
+  /// The stages before this one were launched together and the row is in them; 0 if not.
   std::uint32_t launched_to = 0;
   std::span<std::uint32_t> completed{};  ///< By stage: requests that have left it.
   std::span<std::uint32_t> issued{};     ///< By stage: requests that were queued for it.
   std::span<slot> slots{};               ///< batch_max of them; the first `size` are in use.
 
-  /// The stages that the whole row has entered, less one: the stage it is at, or waits for.
+  /// The number of stages that the whole row has entered, minus one: its present stage, or the one
+  /// that it waits for.
   [[nodiscard]] std::uint32_t entered() const noexcept {
     std::uint32_t s = 0;
     while (s + 1 < issued.size() && issued[s + 1] > 0) ++s;
@@ -145,8 +146,8 @@ class batch_table {
     return row_at(rows_[index_of(r.id)].previous);
   }
 
-  /// Adds a row, all its counts zero, as the latest; or before `place`, if given. Not if there is
-  /// no free row.
+  /// Adds a row, all its counts zero, as the latest; or before `place`, if given. A row must be
+  /// free.
   batch_row& add(const batch_row* place = nullptr) noexcept {
     COHORT_ASSERT(!free_.empty());
     const std::uint32_t i = free_.back();

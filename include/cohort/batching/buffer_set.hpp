@@ -14,11 +14,11 @@
 
 namespace cohort::batching {
 
-/// Who uses a buffer now.
+/// How a buffer is in use now.
 enum class buffer_use : std::uint8_t { none, reading, writing };
 
-/// What a buffer shows. Two fields, so that "back to its previous state" is exact even when its
-/// reader validates it while it is written.
+/// The state of a buffer. It has two fields so that "back to its previous state" is exact even when
+/// its reader validates it while it is written.
 struct buffer_state {
   bool valid = true;  ///< The stage that reads it may use its set.
   buffer_use use = buffer_use::none;

@@ -21,11 +21,11 @@
 
 namespace cohort::batching {
 
-/// Input diversity: which requests share a row, and what they are padded to.
+/// Input diversity: which requests share a row, and the size they are padded to.
 enum class input_rule : std::uint8_t {
-  none,      ///< All that wait, padded to the longest.
+  none,      ///< All waiting requests, padded to the longest.
   clusters,  ///< As printed: each row holds the requests of one bucket.
-  filled,    ///< Those that cost least together, by predicted finish times: see `sized_rows`.
+  filled,    ///< The set with the least predicted cost: see `sized_rows`.
 };
 /// Operator diversity: whether a row is split at a hand-over.
 enum class split_rule : std::uint8_t {
@@ -33,7 +33,7 @@ enum class split_rule : std::uint8_t {
   halving,  ///< As printed: in halves, again and again, while two halves are not slower.
   planned,  ///< Into the measured sizes with the least predicted sum of finish times.
 };
-/// Load diversity: whether requests join a row that runs.
+/// Load diversity: whether requests join a running row.
 enum class stretch_rule : std::uint8_t {
   none,
   always,   ///< As printed: on arrival, whenever it is allowed.
@@ -44,17 +44,17 @@ struct diversity_options {
   input_rule input = input_rule::none;
   split_rule split = split_rule::planned;
   stretch_rule stretch = stretch_rule::planned;
-  /// Of `halving`: how much slower two halves may be, as a part; 0 to below 1. Measured profiles
-  /// carry a cost per launch, so that exact equality never shows.
+  /// For `halving`: how much slower two halves may be, as a fraction; 0 to below 1. Measured
+  /// profiles include a cost per launch, so exact equality never occurs.
   double split_tolerance = 0.01;
-  /// Of the planned forms: what a row, and an item more than it needs, costs beside its time, as
-  /// two threads wake; at least 0.
+  /// For the planned forms: the extra cost of a row and of each additional item, since two threads
+  /// wake; at least 0.
   duration hand_over{};
-  /// Rows at one time; 0: as many as there are buffers. With 1, and neither input nor operator nor
-  /// load diversity, batches run as zero-batch has them.
+  /// Maximum rows at one time; 0 means as many as there are buffers. With 1, and no input, operator
+  /// or load diversity, the policy is zero-batch.
   std::uint32_t most_rows = 0;
-  /// With no more than one row at a time: the oldest waits so long for others, or until the largest
-  /// batch waits. At least 0.
+  /// With at most one row at a time: how long the oldest request waits for others, unless the
+  /// largest batch is full before. At least 0.
   duration delay{};
 };
 
@@ -62,7 +62,7 @@ struct diversity_options {
 /// Source: DVABatch, section 7; the planned forms are this project's (docs/batching/diversity.md).
 class diversity {
  public:
-  /// @param profile Outlives the policy.
+  /// @param profile Must outlive the policy.
   /// @throws config_error If the tolerance is not in [0, 1), the hand-over or the delay below 0, or
   /// the profile too large to plan for.
   explicit diversity(const stage_profile& profile, const diversity_options& o = {})
@@ -102,7 +102,7 @@ class diversity {
     }
   }
 
-  /// The same tables with other rules, of those that it was made with.
+  /// A policy with the same tables and other rules, a subset of the present ones.
   [[nodiscard]] diversity with(const diversity_options& o) const {
     diversity other = *this;
     other.options_ = o;
@@ -160,8 +160,9 @@ class diversity {
     return verdict::go_on;
   }
   using run_to_of = diversity;
-  /// As far as the row would not change if 1, 2, 4, ... requests waited, up to the largest batch;
-  /// and further while a hand-over would be more than a twentieth of the time.
+  /// The last stage that a row reaches unchanged with 1, 2, 4, ... waiting requests, up to the
+  /// largest batch; later stages follow while a hand-over would cost more than a twentieth of the
+  /// time.
   [[nodiscard]] std::uint32_t run_to(const batch_row& r, std::uint32_t stage) const noexcept {
     duration takes = profile_->time(stage, r.size, r.bucket);
     while (stage + 1 < profile_->stages() &&
@@ -180,7 +181,7 @@ class diversity {
     if (options_.stretch == stretch_rule::always && !r.no_stretch) return true;
     if (options_.split == split_rule::halving && halves(stage, r.size, r.bucket)) return true;
     if (!is_planned()) return false;
-    // What is found is kept: every thread would find the same.
+    // The result is cached: every thread would compute the same.
     std::atomic<std::uint8_t>& kept =
         (*changes_)[(std::size_t{r.bucket} * profile_->stages() + stage) *
                         (profile_->batch_max() + 1) +
@@ -195,7 +196,7 @@ class diversity {
   [[nodiscard]] std::uint8_t find_changes(const planner& plan, std::uint32_t stage,
                                           std::uint32_t n) const noexcept {
     unsigned found = known;
-    // Those who are about to come count as waiting for a split.
+    // For a split, requests about to arrive count as waiting.
     for (std::uint32_t w = 0; w <= 10 * profile_->batch_max(); w = std::max(1U, 2 * w)) {
       if (options_.split == split_rule::planned && plan.splits(stage, n, w)) found |= splits;
       if (options_.stretch != stretch_rule::planned || w > profile_->batch_max()) continue;
@@ -209,8 +210,9 @@ class diversity {
   [[nodiscard]] bool is_planned() const noexcept {
     return options_.split == split_rule::planned || options_.stretch == stretch_rule::planned;
   }
-  /// How many requests a little more time of the device delays beside the w that wait, who are the
-  /// more until a row of n has run from `stage` to its end: those who come before it is forgotten.
+  /// How many requests, besides the w waiting ones, are delayed by a little more device time: those
+  /// that arrive before the delay has no more effect. More wait by then, since a row of n first
+  /// runs from `stage` to its end.
   [[nodiscard]] std::uint32_t coming(std::uint32_t w, double rate, std::uint32_t stage,
                                      std::uint32_t n, std::uint32_t bucket) const noexcept {
     const std::span<const double> times = std::span{*times_}.subspan(
@@ -220,7 +222,7 @@ class diversity {
     const double price = queue_value{times, rate}.price(w + meanwhile);
     return static_cast<std::uint32_t>(std::clamp(price - w, 0.0, 10.0 * profile_->batch_max()));
   }
-  /// T_b >= 2 (1 − eps) T_{b/2}, T_x being the time of x requests through all later stages.
+  /// T_b >= 2 (1 − eps) T_{b/2}, where T_x is the time of x requests through all later stages.
   [[nodiscard]] bool halves(std::uint32_t stage, std::uint32_t b,
                             std::uint32_t bucket) const noexcept {
     if (b < 2) return false;
@@ -253,7 +255,7 @@ class diversity {
   const stage_profile* profile_;
   diversity_options options_;
   std::shared_ptr<const std::vector<planner>> plans_;
-  std::shared_ptr<const std::vector<double>> times_;  // By bucket: of 0, 1, ... requests.
+  std::shared_ptr<const std::vector<double>> times_;  // By bucket: times of 0, 1, ... requests.
   std::shared_ptr<const sized_rows> sized_;
   std::shared_ptr<std::vector<std::atomic<std::uint8_t>>> changes_;  // By bucket, stage and size.
   bool foreseen_ = false;

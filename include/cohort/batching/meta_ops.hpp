@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The operations that let requests join, leave and divide a batch that runs: `meta_ops`.
+/// The operations that let requests join or leave a running batch, or divide it: `meta_ops`.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -20,14 +20,14 @@ namespace cohort::batching {
 
 /// When a row may still grow.
 struct stretch_limits {
-  /// A row this old or older does not grow. At most 0: none ever does.
+  /// A row of this age or older does not grow. At most 0: no row ever grows.
   duration longest_wait = unbounded;
-  /// Last stage, from 0, that a growing row may have entered; `automatic`: the last but one.
+  /// Last stage, from 0, that a growing row may have entered. `automatic` means the last but one.
   std::uint32_t last_stage = automatic;
   static constexpr std::uint32_t automatic = UINT32_MAX;
 };
 
-/// What an operation did. `refusal` is `none` if it was done.
+/// The result of an operation. `refusal` is `none` if it was done.
 struct meta_result {
   batch_id batch = no_batch;  ///< The row it made or grew.
   meta_refusal refusal = meta_refusal::none;
@@ -36,18 +36,17 @@ struct meta_result {
 
 /// Where a row stands after an item of it has left a stage.
 enum class progress : std::uint8_t {
-  held,      ///< Stragglers are still behind: nothing is pushed, and what is done waits.
+  held,      ///< Stragglers are still behind: the finished part waits.
   whole,     ///< All of it stands at the boundary: it can be pushed on, split or stretched.
-  followed,  ///< An older part has gone ahead: push the rest after it.
+  followed,  ///< An earlier part has gone ahead: push the rest after it.
   ended,     ///< The last of it has left the last stage.
 };
 
 /// The batch table with the queues between stages, and the operations on both. Operations that do
-/// not apply are refused with a reason and change nothing. A request whose place is ended is
-/// carried on as an unused slot, so that counts never fall; an item without live requests passes
-/// its stage without being run (`is_dead`). Sans-I/O: told the time, owns no thread. Cost:
-/// O(requests touched). Allocates only while a queue grows to a length it never had. Thread safety:
-/// none.
+/// not apply are refused with a reason and change nothing. An ended request remains as an unused
+/// slot, so that counts never decrease; an item without live requests passes its stage without
+/// being run (`is_dead`). Sans-I/O: gets the time from its caller, owns no thread. Cost: O(requests
+/// touched). Allocates only while a queue grows to a length it never had. Thread safety: none.
 /// @tparam Observer Sees operations and refusals: `batch_observer`.
 /// Source: DVABatch, section 5; the rule with `issued` is derived in docs/batching/batch_table.md.
 template <batch_observer Observer = null_batch_observer>
@@ -121,7 +120,7 @@ class meta_ops {
     observer_.stretched(r, n, now);
     item_queue& first = queues_[0];
     for (std::size_t i = first.size(); i-- > 0;) {
-      if (first[i].batch == r.id) {  // Not taken yet: one launch for all who wait.
+      if (first[i].batch == r.id) {  // Not taken yet: one launch serves all waiting requests.
         first[i].count += n;
         r.issued[0] = r.size;
         return {r.id};
@@ -150,7 +149,7 @@ class meta_ops {
     return r.issued[stage + 1] == 0 ? progress::whole : progress::followed;
   }
 
-  /// Queues for the next stage all that has left this one and is not queued there yet.
+  /// Queues for the next stage all requests that have left this one and are not queued there yet.
   void hand_over(std::uint32_t stage, batch_id id, time_point now) {
     batch_row& r = table_[id];
     COHORT_ASSERT(r.completed[stage] == r.size);
@@ -193,10 +192,10 @@ class meta_ops {
     return {parts_.front()};
   }
 
-  /// Closes the gaps that ended requests have left in a row that stands whole after `stage`. The
-  /// row is replaced by a smaller one, without those slots: a split whose other child has left. The
-  /// sink is told `moved(row, from, to)` for every slot that moves down, in increasing order; the
-  /// slots count from the start of the row's buffers. If none is live the row is left as it is.
+  /// Closes the gaps left by ended requests in a row that stands whole after `stage`. The row is
+  /// replaced by a smaller one without those slots, as in a split where the other child has left.
+  /// Calls `moved(row, from, to)` for every slot that moves down, in increasing order; slots are
+  /// counted from the start of the row's buffers. If no request is live the row is unchanged.
   /// @returns The row that stands there now, which is not queued yet.
   template <class Moved>
   batch_id compact(std::uint32_t stage, batch_id id, time_point now, Moved&& moved) {
@@ -225,8 +224,9 @@ class meta_ops {
     return kept;
   }
 
-  /// Puts those who skip the next stage behind those who run it, so that these are one slice. The
-  /// row stands whole. Two rows are exchanged by way of the buffers' extra slot; see `compact`.
+  /// Moves requests that skip the next stage behind those that run it, so that the latter form one
+  /// slice. The row must stand whole. Two rows are exchanged by way of the buffers' extra slot; see
+  /// `compact`.
   template <class Moved>
   void put_skipping_last(batch_id id, Moved&& moved) {
     batch_row& r = table_[id];
@@ -243,8 +243,8 @@ class meta_ops {
     }
   }
 
-  /// A request leaves its row: by `cancel`, `fail`, or `leave` for one that is content with what it
-  /// has. Its slot is carried on unused.
+  /// Removes a request from its row: by `cancel`, by `fail`, or by `leave` if it exits early with
+  /// its present result. Its slot stays unused.
   meta_refusal end(meta_op how, batch_id id, std::uint32_t place, time_point now) noexcept {
     batch_row* r = table_.find(id);
     if (r == nullptr || place >= r->size || !r->slots[place].live) {

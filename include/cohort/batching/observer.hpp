@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What staged batching tells about its decisions while it makes them.
+/// How staged batching reports its decisions while it makes them.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -22,11 +22,12 @@ enum class meta_op : std::uint8_t { make, stretch, split, leave, cancel, fail };
 }
 
 /// Sees every operation on the batch table, every refusal with its reason, and every hand-over:
-/// `made(row)`; `stretched(row, n)`: it grew by n; `split(row, parts)`: about to be replaced by
-/// parts; `ended(row, slot, how)`: a request left it by `leave`, `cancel` or `fail`; `refused(what,
-/// why)`; `launched(row, stage, item)`; `held(row, stage)`: stragglers are behind; `pushed(row,
-/// stage, item)`: queued for the stage. Called on the thread that decides, must be quick and not
-/// call back. Compile-time; an empty one costs nothing. Models: `null_batch_observer`.
+/// `made(row)`; `stretched(row, n)`: the row grew by n; `split(row, parts)`: the row is about to be
+/// replaced by parts; `ended(row, slot, how)`: a request left it by `leave`, `cancel` or `fail`;
+/// `refused(what, why)`; `launched(row, stage, item)`; `held(row, stage)`: stragglers are behind;
+/// `pushed(row, stage, item)`: queued for the stage. The calls come on the deciding thread, must be
+/// quick and must not call back. The observer is a compile-time parameter, so an empty one costs
+/// nothing. Models: `null_batch_observer`.
 template <class O>
 concept batch_observer =
     requires(O& o, const batch_row& r, std::uint32_t n, time_point now, meta_op what,
@@ -41,7 +42,7 @@ concept batch_observer =
       { o.pushed(r, stage, i, now) } noexcept;
     };
 
-/// Looks away. Derive from it to watch only some events.
+/// Ignores all events. Derive from it to watch only some.
 struct null_batch_observer {
   constexpr void made(const batch_row&, time_point) noexcept {}
   constexpr void stretched(const batch_row&, std::uint32_t, time_point) noexcept {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Batches that requests enter and leave between stages: table, buffers, executors and a policy as
-/// one value, `pipeline`.
+/// Batches that requests can enter and leave between stages: `pipeline` combines table, buffers,
+/// executors and a policy in one value.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -31,16 +31,16 @@ namespace cohort::batching {
 
 /// Staged batching as a value: owns no thread, reads no clock, launches nothing. Within one instant
 /// call `on_arrival` for all that arrive, as one group, then `on_complete`, then `advance`: only
-/// `advance` closes windows and starts work. `next_wake` says when to call it if nothing happens.
-/// Every accepted request ends exactly once: completed, cancelled or failed.
-/// Cost: O(stages · lanes + requests touched) a call, and the policy's. Allocates only while a
-/// queue grows to a length it never had. Thread safety: none.
+/// `advance` closes windows and starts work. `next_wake` says when to call it if nothing happens
+/// before. Every accepted request ends exactly once: completed, cancelled or failed. Cost: O(stages
+/// · lanes + requests touched) a call, and the policy's. Allocates only while a queue grows to a
+/// length it never had. Thread safety: none.
 /// @tparam Policy `staging_policy`.  @tparam Observer `batch_observer`.
 /// Source: DVABatch; docs/batching/pipeline.md.
 template <staging_policy Policy = plain_policy, batch_observer Observer = null_batch_observer>
 class pipeline {
  public:
-  /// @param profile Outlives the pipeline. Its stages and batch_max are the model's.
+  /// @param profile Must outlive the pipeline. Its stages and batch_max are the model's.
   /// @throws config_error If an option is outside its range.
   pipeline(const stage_profile& profile, const pipeline_options& o, Policy policy,
            Observer obs = {})
@@ -63,7 +63,7 @@ class pipeline {
   }
 
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
-  /// Decides by another policy from now on. Rows that exist go on under it.
+  /// Uses another policy from now on, also for existing rows.
   void adopt(Policy p) noexcept { policy_ = std::move(p); }
   [[nodiscard]] Observer& observer() noexcept { return ops_.observer(); }
   [[nodiscard]] const meta_ops<Observer>& operations() const noexcept { return ops_; }
@@ -79,8 +79,8 @@ class pipeline {
            std::ranges::all_of(lanes_, [](const executor_chain& c) { return c.is_idle(); });
   }
 
-  /// Requests that arrive at one instant. @returns How many were accepted, from the first; the
-  /// others found `max_waiting` requests waiting.
+  /// Adds requests that arrive at one instant. @returns How many were accepted, from the first; the
+  /// others are refused because `max_waiting` requests wait.
   std::size_t on_arrival(std::span<const staged_request> group, time_point now) {
     if (group.empty()) return 0;
     if (!room_.is_open() && stretch_arrivals(group, now)) return group.size();
@@ -93,7 +93,7 @@ class pipeline {
     return taken;
   }
 
-  /// The stage of a lane has done what was launched on it. @param failed Its requests fail.
+  /// Reports that a lane's stage has finished its launch. @param failed Its requests fail.
   template <pipeline_sink Sink>
   void on_complete(std::uint32_t lane, std::uint32_t stage, time_point now, Sink& sink,
                    bool failed = false) {
@@ -102,8 +102,8 @@ class pipeline {
     if (ops_.table().empty()) running_share_ = 0;  // No residue of rounding.
   }
 
-  /// A request is not wanted any more. One that waits ends at once; one in a stage when the stage
-  /// is done. @returns Whether it was here. O(requests here).
+  /// Cancels a request. A waiting request ends at once, one in a stage when the stage is done.
+  /// @returns Whether the pipeline had it. O(requests here).
   template <pipeline_sink Sink>
   bool on_cancel(std::uint64_t tag, time_point now, Sink& sink) {
     if (const std::optional<staged_request> waited = room_.cancel(tag)) {
@@ -169,7 +169,7 @@ class pipeline {
     return true;
   }
 
-  /// Makes one row of waiting requests, if the rules and the policy want one now.
+  /// Makes one row of waiting requests, if the rules allow it and the policy chooses to.
   bool enter(time_point now) {
     const std::uint32_t eligible = room_.eligible();
     if (eligible == 0 || ops_.table().free_rows() == 0) return false;
@@ -215,7 +215,7 @@ class pipeline {
     return false;
   }
 
-  /// Lets every executor take and start what it can.
+  /// Lets every executor take and start work.
   template <pipeline_sink Sink>
   void run_lanes(time_point now, Sink& sink) {
     for (bool moved = true; moved;) {
@@ -254,7 +254,7 @@ class pipeline {
     return false;
   }
 
-  /// An executor works on its item from now on: launches it, or passes it if no request is left.
+  /// An executor begins to work on its item: launches it, or passes it if no request is left.
   template <pipeline_sink Sink>
   void started(std::uint32_t l, std::uint32_t s, time_point now, Sink& sink) {
     const item work = lanes_[l][s].work;
@@ -278,14 +278,14 @@ class pipeline {
                    .bucket = r.bucket,
                    .order = r.order,
                    .slots = r.slots.subspan(i.start, i.count)});
-    } catch (...) {  // What cannot be launched fails its requests, not the pipeline.
+    } catch (...) {  // A failed launch fails its requests, not the pipeline.
       running_share_ -= share_of(l, s);
       leave_stage(l, s, now, sink, true);
     }
   }
 
-  /// Whether a row that starts now has nothing before it: it is the oldest, or those that are older
-  /// have run to the end, so that nothing works, and only pass the stages.
+  /// Whether no work precedes a row that starts now: it is the oldest, or all older rows have
+  /// already run to the end and only pass through the stages.
   [[nodiscard]] bool is_foremost(const batch_row& r) {
     if (table().oldest() == &r) return true;
     for (batch_row* older = table().oldest(); older != &r; older = table().after(*older)) {
@@ -295,8 +295,8 @@ class pipeline {
     for (const executor_chain& c : lanes_) working += c.working();
     return working == 1;
   }
-  /// The stage that a row which starts stage s may run to in one go. Nothing else must be in its
-  /// way, it must be whole, and nobody wants to judge by what is computed on the way.
+  /// The last stage that a row which starts stage s may run to in one launch. This requires that no
+  /// other row is in its way, that the row is whole, and that no stage before needs to be judged.
   template <pipeline_sink Sink>
   [[nodiscard]] std::uint32_t last_of_run(const batch_row& r, const item& i, std::uint32_t s,
                                           [[maybe_unused]] Sink& sink) {
@@ -333,12 +333,12 @@ class pipeline {
     --in_flight_;
     tell_end(request, o, now, sink);
   }
-  /// It has ended, whatever the sink makes of it.
+  /// The request has ended, even if the sink throws.
   template <pipeline_sink Sink>
   static void tell_end(const staged_request& r, outcome o, time_point now, Sink& sink) noexcept {
     try {
       sink.end(r, o, now);
-    } catch (...) {  // NOLINT(bugprone-empty-catch): there is nobody to tell.
+    } catch (...) {  // NOLINT(bugprone-empty-catch): nothing can handle it.
     }
   }
   template <pipeline_sink Sink>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a pipeline tells whoever carries out its actions.
+/// The interface that carries out a pipeline's actions.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -14,10 +14,10 @@
 
 namespace cohort::batching {
 
-/// An item that a stage starts on now.
+/// An item that a stage starts now.
 struct stage_launch {
   std::uint32_t stage;          ///< From 0.
-  std::uint32_t last;           ///< `stage`, or a later one: run all up to it, one by one.
+  std::uint32_t last;           ///< `stage` or a later one: run all stages up to it in order.
   std::uint32_t lane;           ///< Executors of the set, with `executors_per_set`; else 0.
   std::uint32_t set;            ///< Buffer set.
   std::uint32_t first;          ///< First slot in the buffers.
@@ -26,7 +26,7 @@ struct stage_launch {
   std::uint64_t order;          ///< Age of its row; older ones come first on a serial device.
   std::span<const slot> slots;  ///< `count` of them; not all need be live. Valid during the call.
 
-  /// Slots that `stage` is not for. O(count).
+  /// Number of slots that skip `stage`. O(count).
   [[nodiscard]] std::uint32_t skipping() const noexcept {
     std::uint32_t n = 0;
     for (const slot& s : slots) n += s.live && s.skips ? 1U : 0U;
@@ -37,10 +37,10 @@ struct stage_launch {
 namespace requirement {
 template <class S>
 concept sink_takes_launches = requires(S& s, const stage_launch& l) { s.launch(l); };
-/// It runs several stages of a row at once, if the policy lets it.
+/// The sink can run several stages of a row in one launch.
 template <class S>
 concept sink_runs_through = S::runs_through;
-/// It knows what stages have computed.
+/// The sink can judge requests by a stage's output.
 template <class S>
 concept sink_judges = requires(S& s, const staged_request& r, std::uint32_t stage) {
   { s.judges(stage) } -> std::same_as<bool>;
@@ -49,18 +49,19 @@ concept sink_judges = requires(S& s, const staged_request& r, std::uint32_t stag
 }  // namespace requirement
 
 /// Carries out a pipeline's actions, on the thread that called it: `launch(stage_launch)` starts a
-/// stage and is answered by `on_complete(lane, stage)`, later; `end(request, outcome, now)`: it has
-/// ended, exactly once; `move(set, boundary, from, to)`: copy a slot within a buffer, after all
-/// that was launched into it and before what follows. A buffer has batch_max slots and one more, to
-/// exchange two with. A live slot with `skips` must not be run: its row is copied from the boundary
-/// before the stage to the one after. Must not call back. What `launch` throws fails the requests
-/// of the item, what `move` throws those of the row; what `end` throws is dropped.
+/// stage, and `on_complete(lane, stage)` is called when it is done; `end(request, outcome, now)`:
+/// the request has ended, reported exactly once; `move(set, boundary, from, to)`: copy a slot
+/// within a buffer, after all earlier launches into it and before later ones. A buffer has
+/// batch_max slots and an extra one for exchanges. A live slot with `skips` must not be run: its
+/// row is copied from the boundary before the stage to the one after. Must not call back. An
+/// exception from `launch` fails the requests of the item, one from `move` those of the row;
+/// exceptions from `end` are ignored.
 ///
-/// It may have `judges(stage)`, whether anyone wants to judge by what the stage has computed, and
-/// `judge(request, stage)`, asked after the stage for each of its requests that the policy lets go
-/// on. What it throws fails the request. If it has a constant `runs_through` that is true, a launch
-/// may be of several stages, and is answered once, for the first of them, when all are done;
-/// without it `last` is always `stage`.
+/// It may have `judges(stage)`, whether it judges requests by the stage's output, and
+/// `judge(request, stage)`, called after the stage for each request that the policy lets go on. An
+/// exception fails the request. If it has a constant `runs_through` that is true, a launch may
+/// cover several stages; `on_complete` is then called once, for the first of them, when all are
+/// done. Without it `last` is always `stage`.
 template <class S>
 concept pipeline_sink =
     requirement::sink_takes_launches<S> &&

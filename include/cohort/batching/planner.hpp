@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Predicts the sum of finish times of a row and of those who wait behind it, and the sizes in
-/// which it best goes on: `planner`.
+/// Predicts the sum of finish times of a row and of the requests waiting behind it, and chooses the
+/// best sizes to split it into: `planner`.
 #pragma once
 
 #include <cohort/batching/stage_profile.hpp>
@@ -17,25 +17,25 @@
 
 namespace cohort::batching {
 
-/// How a planner thinks.
+/// Options of a planner.
 struct plan_options {
   bool may_split = true;     ///< Rows may be cut at hand-overs.
-  std::uint32_t bucket = 0;  ///< Size class whose times it uses.
-  duration hand_over{};      ///< What a row costs beside its time, and an item more; at least 0.
+  std::uint32_t bucket = 0;  ///< Size class that the times are taken from.
+  duration hand_over{};      ///< Extra cost of a row and of each additional item; at least 0.
 };
 
 /// Plans on a device that runs one item at a time, depth first. While an item of a requests runs
-/// for t, everyone who is not finished waits for t: the sum of finish times grows by t times their
+/// for t, every unfinished request waits for t: the sum of finish times grows by t times their
 /// number. With n requests of a row before stage s and m others behind,
 ///   C(s, n, m) = min over a of (n + m) t_s(a) + C(s + 1, a, m + n − a) + C(s, n − a, m),
-/// where a is n or a smaller measured size, and C(S, ·, ·) = C(·, 0, ·) = 0; a smaller one takes
-/// the time of a hand-over more. Those who are about to come count as if they were behind: whatever
-/// takes less time in all is then worth more, as it must be under load. A row that enters is
-/// chosen in the same way, and each takes the time of a hand-over, h:
+/// where a is n or a smaller measured size, and C(S, ·, ·) = C(·, 0, ·) = 0; a smaller a adds the
+/// time of a hand-over. Requests about to arrive count as if they waited behind, so a shorter total
+/// time is worth more, as it must be under load. New rows are chosen in the same way, and each adds
+/// the time of a hand-over, h:
 ///   W(w) = min over b of w (h + t_0(b)) + C(1, b, w − b) + W(w − b).
 /// Memory: 12 bytes × stages × batch_max × (horizon + 1). Look-ups O(1), `split` O(parts),
 /// `stretch` O(batch_max), `entry` O(measured sizes). Beyond `horizon` waiting requests, costs are
-/// continued in a straight line. Immutable. Thread safety: full.
+/// extrapolated linearly. Immutable. Thread safety: full.
 class planner {
  public:
   /// @throws config_error If the bucket is not one of the profile's, or the plan would take more
@@ -60,18 +60,18 @@ class planner {
   }
 
   static constexpr double most_steps = 1e9;
-  /// What a plan remembers for a bucket, 16 bytes each.
+  /// The number of cells that a plan stores for a bucket, 16 bytes each.
   [[nodiscard]] static std::size_t cells(const stage_profile& p) noexcept {
     return std::size_t{p.stages() + 1} * (p.batch_max() + 1) * (horizon_of(p) + 1);
   }
 
   /// The size of a row to make of `w` ≥ 1 waiting requests.
-  /// @param coming How many more will come before the queue is empty.
+  /// @param coming How many more will arrive before the queue is empty.
   [[nodiscard]] std::uint32_t entry(std::uint32_t w, std::uint32_t coming = 0) const noexcept {
     if (coming == 0) return waiting_[std::min(w, horizon_)].first;
     return cheapest(w, w + coming).first;
   }
-  /// The sizes in which a row of n that has left `stage`, with `w` waiting behind, goes on.
+  /// The sizes to split a row of n into after `stage`, with `w` requests waiting behind.
   /// @param sizes Room for n. @returns Their number; 1 if it stays whole.
   std::uint32_t split(std::uint32_t stage, std::uint32_t n, std::uint32_t w,
                       std::span<std::uint32_t> sizes) const noexcept {
@@ -97,7 +97,7 @@ class planner {
     std::uint32_t ahead;  ///< The others; 0 if the row stands whole, and then front is stage.
   };
   /// How many of `w` waiting requests, at most `may_join`, should join the row: they run the stages
-  /// up to `stage` on their own, and then go on with the late ones, while what is ahead is held.
+  /// up to `stage` on their own and then continue with the late ones, while the part ahead is held.
   [[nodiscard]] std::uint32_t stretch(const standing& r, std::uint32_t w,
                                       std::uint32_t may_join) const noexcept {
     const std::uint32_t n = r.ahead + r.late;
@@ -131,7 +131,7 @@ class planner {
   /// W(w) in milliseconds.
   [[nodiscard]] double left(std::uint32_t w) const noexcept {
     if (w <= horizon_) return waiting_[w].cost;
-    // Those beyond the horizon go first, as many rows as it takes, at the pace of its last ones.
+    // Requests beyond the horizon go first, at the pace of the horizon's rows.
     const double pace = waiting_[horizon_].time / horizon_;
     const double beyond = w - horizon_;
     return waiting_[horizon_].cost + beyond * waiting_[horizon_].time + pace * beyond * beyond / 2;
@@ -174,7 +174,7 @@ class planner {
     return c;
   }
 
-  /// The row that w are best made into, if `all` are to be served, those w among them.
+  /// The best row for w waiting requests if `all` requests, including these, are to be served.
   [[nodiscard]] cell cheapest(std::uint32_t w, std::uint32_t all) const noexcept {
     cell c{};
     const auto consider = [&](std::uint32_t b) {

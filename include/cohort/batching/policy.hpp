@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a policy of staged batching decides, and what it may know: the `staging_policy` concept.
+/// The decisions of a staged-batching policy and the information it gets: the `staging_policy`
+/// concept.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -52,23 +53,23 @@ class waiting_list {
   std::size_t head_ = 0;
 };
 
-/// What is known when a row may be made.
+/// The information for the decision whether to make a row.
 struct entry_view {
   time_point now;
   const waiting_list& waiting;       ///< Not empty.
   std::uint32_t eligible;            ///< How many of them may enter, from the oldest; at least 1.
   std::uint32_t rows;                ///< Rows that exist.
   std::uint32_t requests_in_flight;  ///< Requests in them.
-  double running_share;              ///< Sum of the device shares of what runs.
+  double running_share;              ///< Sum of the device shares of running items.
   bool window;      ///< A fixed window has closed: its requests are one row, or one a cluster.
-  double rate = 0;  ///< Requests that arrive in a millisecond, of late; 0: not known.
+  double rate = 0;  ///< Recent arrivals per millisecond; 0 if not known.
   std::uint32_t lanes = 1;               ///< Rows that can run side by side.
   std::span<const std::uint32_t> mix{};  ///< By bucket: how many of the latest arrivals have it.
 };
-/// Which of those that fit are taken into a row.
+/// Which of the fitting requests are taken into a row.
 enum class fill_order : std::uint8_t {
   oldest,         ///< By age.
-  same_bucket,    ///< By age, and only those of the row's very bucket.
+  same_bucket,    ///< By age, and only those of the row's own bucket.
   longest_first,  ///< Those that waste the least padding, then by age.
 };
 /// The row to make: `count` of the eligible requests whose bucket is at most `bucket`.
@@ -76,11 +77,11 @@ struct entry_decision {
   std::uint32_t count = 0;  ///< 0: none now.
   std::uint32_t bucket = 0;
   fill_order fill = fill_order::oldest;
-  time_point again = never;  ///< With count 0: when to ask again, if nothing happens before.
+  time_point again = never;  ///< With count 0: when to ask again.
 };
 
-/// What is known at a hand-over: a row stands whole between two stages; or, for `stretch`, the part
-/// of it that follows `row.issued[stage + 1]` requests gone ahead.
+/// The information at a hand-over: a row stands whole between two stages; or, for `stretch`, the
+/// part of it that follows `row.issued[stage + 1]` requests that have gone ahead.
 struct hand_over_view {
   time_point now;
   const batch_row& row;
@@ -92,7 +93,8 @@ struct hand_over_view {
 };
 
 namespace requirement {
-/// Optional. What derives from a policy that has it must say it again, or is asked everywhere.
+/// Optional. A class derived from a policy that has it must declare it again, or is asked at every
+/// stage.
 template <class P>
 concept decides_run = std::same_as<typename P::run_to_of, P> &&
                       requires(const P& p, const batch_row& r, std::uint32_t stage) {
@@ -107,17 +109,16 @@ concept decides_run = std::same_as<typename P::run_to_of, P> &&
 /// * `split(view, sizes)`: writes the sizes of the parts, whose sum is the row's size, and returns
 ///   their number; 0 or 1 for no split. `sizes` has room for one part a request.
 /// * `foresees_split(size)`: a row of that size will be split later and must not grow.
-/// * `judge(request, stage)`: whether the request goes on after `stage`, skips the stage after it,
-/// or
+/// * `judge(request, stage)`: whether the request goes on after `stage`, skips the next one or
 ///   leaves. Asked once for each request and stage but the last, also of stragglers.
 /// Asked at a hand-over in the order judge, stretch, split; a row that is stretched is not split
 /// until the newcomers have caught up. Models: `plain_policy`, `whole_batch`, `diversity`.
 ///
-/// It may have `run_to(row, stage)`, with `using run_to_of = ` its own type, so that what derives
-/// from it and decides more does not inherit it unawares. A row starts `stage` on a device that
-/// runs one item at a time: the last stage, at least `stage`, that it may run to without any of the
-/// above being asked. A hand-over less is two wake-ups less. Beyond the last stage means that
-/// stage.
+/// It may have `run_to(row, stage)`, with `using run_to_of = ` its own type, so that a derived
+/// policy with more decisions does not inherit it by accident. It is called when a row starts
+/// `stage` on a device that runs one item at a time. It returns the last stage, at least `stage`,
+/// that the row may run to without any of the calls above. Each hand-over saved saves two wake-ups.
+/// Any value beyond the last stage means the last stage.
 template <class P>
 concept staging_policy =
     requires(const P& p, const entry_view& v, const staged_request& r, std::uint32_t stage) {
@@ -131,8 +132,8 @@ concept staging_policy =
       { p.foresees_split(std::uint32_t{}) } noexcept -> std::same_as<bool>;
     };
 
-/// Takes all that wait, up to the largest batch, and never changes a row: derive from it to say
-/// only what is different.
+/// Takes all waiting requests, up to the largest batch, and never changes a row. Derive from it and
+/// override only the differences.
 struct plain_policy {
   std::uint32_t batch_max = 64;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What it costs that requests wait, if a device serves all that wait in one row: `queue_value`.
+/// The cost of waiting requests on a device that serves all of them in one row: `queue_value`.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -12,21 +12,21 @@
 
 namespace cohort::batching {
 
-/// The relative value of a queue, in request-milliseconds: what x waiting requests cost from now on
-/// beyond what as long a time costs in the long run. They take D(x), then as many wait as have come
-/// meanwhile, at λ a millisecond, and so on until the queue is what it usually is:
+/// The relative value of a queue, in request-milliseconds: the cost of x waiting requests from now
+/// on, in excess of the long-run cost over the same time. They take D(x); then the requests that
+/// arrived meanwhile, at λ per millisecond, wait, and so on until the queue has its usual length:
 ///   V(x) = (x + λ D(x) / 2 − g) D(x) + V(λ D(x)),
-/// where g is what a millisecond costs in the long run: the requests that are there then. Whoever
-/// weighs two decisions by their own cost and V of what they leave makes a step of policy iteration
-/// from zero-batch, which is stable wherever all the largest rows are. A load beyond those counts
-/// as much as they carry: then a request that is served is worth what it takes, whatever waits.
-/// Numbers are means: no chance. O(1), some dozens of steps. Thread safety: full.
-/// Source: this project's (docs/batching/diversity.md).
+/// where g is the long-run cost of a millisecond: the mean number of requests in the system.
+/// Comparing decisions by their own cost plus V of the queue they leave is one step of policy
+/// iteration from zero-batch, which is stable whenever rows of the largest size are. A load above
+/// their capacity counts as that capacity: a served request is then worth the time it takes,
+/// regardless of the queue. All numbers are means; randomness is ignored. O(1), some dozens of
+/// steps. Thread safety: full. Source: this project's (docs/batching/diversity.md).
 class queue_value {
  public:
   /// @param times D of 0, 1, 2, ... requests, up to the largest row, in milliseconds; at least two.
-  ///              Outlives it. Beyond, as many rows as it takes.
-  /// @param rate Requests that arrive in a millisecond; at least 0.
+  ///              Must outlive this object. Longer queues take several rows.
+  /// @param rate Arrivals per millisecond; at least 0.
   queue_value(std::span<const double> times, double rate) noexcept
       : times_{times}, rate_{std::min(rate, largest() / times.back())} {
     double x = 0;
@@ -37,11 +37,11 @@ class queue_value {
 
   /// Requests that wait when a row ends, in the long run.
   [[nodiscard]] double usual() const noexcept { return usual_; }
-  /// Of `ms` of the device, at the beginning of which x wait, and of those who come meanwhile.
+  /// Cost of `ms` of device time: x requests wait when it begins, and others arrive meanwhile.
   [[nodiscard]] double wait(double x, double ms) const noexcept {
     return (x + rate_ * ms / 2 - cost_rate_) * ms + value(x + rate_ * ms);
   }
-  /// Of the next millisecond of the device, if x wait: how many requests it delays.
+  /// Cost of the next millisecond of device time with x requests waiting: the number it delays.
   [[nodiscard]] double price(double x) const noexcept {
     const double step = std::max(1.0, x / 8);
     return x - cost_rate_ + rate_ * (value(x + step) - value(x)) / step;
@@ -56,7 +56,7 @@ class queue_value {
     const auto n = static_cast<std::size_t>(x);
     return times_[n] + (x - static_cast<double>(n)) * (times_[n + 1] - times_[n]);
   }
-  /// What is waiting after x have been served.
+  /// Number of requests waiting after x have been served.
   [[nodiscard]] double next(double x) const noexcept { return rate_ * time_of(x); }
   [[nodiscard]] double value(double x) const noexcept {
     double sum = 0;

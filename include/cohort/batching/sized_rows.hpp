@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which of the requests that wait share a row, and what it is padded to, by what that costs.
+/// Chooses by cost which waiting requests share a row, and the size it is padded to.
 #pragma once
 
 #include <cohort/batching/policy.hpp>
@@ -18,20 +18,21 @@
 
 namespace cohort::batching {
 
-/// Chooses the row that is best if all that follows is served as it comes, all that waits in one
-/// row. A row of n requests padded to bucket k takes T(n, k), and of the device's time
+/// Chooses the best row under the assumption that later requests are served in order, all waiting
+/// ones in one row. A row of n requests padded to bucket k takes T(n, k), and uses device time
 ///   c(n, k) = max(sum of t_s share_s, T / lanes),
-/// less than T if others can run beside it. With r left behind it costs n T, and that r wait for c:
-/// see `queue_value`, for which n requests take the mean of c(n, k) over how long the longest of n
-/// arrivals is. What a row saves its own members is weighed against what it costs all that come
-/// before it is forgotten. Where one row of all that wait cannot keep up with the load, n requests
-/// take the mean of c(n, k) over the arrivals' own buckets: rows of one bucket each might keep up.
-/// A request then counts in the queue as what its own bucket takes, relative to that mean: else
-/// leaving the longer ones would seem to pay, until only they wait.
+/// less than T if other rows can run beside it. With r requests left behind, the cost is n T plus
+/// the cost of r requests that wait for c (see `queue_value`). There, n requests take the mean of
+/// c(n, k) over the distribution of the longest of n arrivals. So the gain for a row's own members
+/// is weighed against the cost for all later requests that it affects. Where one row of all that
+/// wait cannot keep up with the load, n requests take the mean of c(n, k) over the arrivals' own
+/// buckets: rows of one bucket each might keep up. A request then counts in the queue with its own
+/// bucket's time relative to that mean; otherwise it would seem better to leave longer requests,
+/// until only those wait.
 ///
-/// Rows that are tried hold the oldest: its bucket, filled with shorter ones, the longest first; or
-/// the oldest ones, padded to the longest of them. Nothing is compared for equality: what differs
-/// by a little costs a little.
+/// Every candidate row contains the oldest request: either its bucket, filled with shorter
+/// requests, longest first; or the oldest requests, padded to the longest of them. No values are
+/// compared for equality, so a small difference has a small effect.
 /// Memory: 16 bytes × buckets × batch_max. A choice: O(buckets × (waiting + batch_max) + rows
 /// tried). Immutable. Thread safety: full. Source: this project's (docs/batching/diversity.md).
 class sized_rows {
@@ -53,18 +54,18 @@ class sized_rows {
     }
   }
 
-  /// @param room Most requests of the row; at least 1.
+  /// @param room Maximum requests in the row; at least 1.
   [[nodiscard]] entry_decision choose(const entry_view& v, std::uint32_t room) const noexcept {
     const std::uint32_t oldest = v.waiting[0].bucket;
     const std::uint32_t most = std::min(room, v.eligible);
     std::array<double, most_batch + 1> table;  // NOLINT(*-member-init): filled below.
     const std::span<double> times = std::span{table}.first(profile_->batch_max() + 1);
     set_times(times, v, true);
-    // Measured rates are off by some per cent.
+    // Measured rates have an error of a few per cent.
     const bool is_apart = v.rate * times.back() > 1.05 * profile_->batch_max();
     if (is_apart) set_times(times, v, false);
     const queue_value queue{times, v.rate};
-    // How many mean requests one of a bucket is.
+    // The weight of a request of a bucket, in mean requests.
     const auto weight = [&](std::uint32_t bucket) {
       return is_apart ? cells_[index(profile_->batch_max(), bucket)].cost(v.lanes) / times.back()
                       : 1.0;
@@ -85,7 +86,7 @@ class sized_rows {
         best = {cost, {.count = n, .bucket = bucket, .fill = fill}};
       }
     };
-    // As long as the oldest, then shorter ones.
+    // Requests as long as the oldest, then shorter ones.
     std::uint32_t n = 0;
     double taken = 0;
     auto measured = profile_->sizes().begin();
@@ -102,7 +103,7 @@ class sized_rows {
     if (!std::ranges::binary_search(profile_->sizes(), n)) {
       consider(n, taken, oldest, fill_order::longest_first);
     }
-    // By age, from where a longer one is met.
+    // By age, from the first longer request on.
     std::uint32_t longest = oldest;
     measured = profile_->sizes().begin();
     taken = 0;
@@ -120,8 +121,8 @@ class sized_rows {
 
  private:
   struct cell {
-    double time = 0;  // Of all stages, in milliseconds.
-    double work = 0;  // The same, times the share of the device.
+    double time = 0;  // Sum over all stages, in milliseconds.
+    double work = 0;  // The same, times the device share.
     [[nodiscard]] double cost(std::uint32_t lanes) const noexcept {
       return std::max(work, time / lanes);
     }
@@ -131,7 +132,8 @@ class sized_rows {
     entry_decision row;
   };
 
-  /// What n requests take: padded to the longest of them, or to the bucket of any of them.
+  /// Fills in the time of n requests: padded to the longest of them, or averaged over their own
+  /// buckets.
   void set_times(std::span<double> times, const entry_view& v, bool to_longest) const noexcept {
     std::ranges::fill(times, 0.0);
     double all = 0;
@@ -141,7 +143,8 @@ class sized_rows {
       if (v.mix[k] == 0) continue;
       const double below = up_to / all;
       up_to += v.mix[k];
-      // That the longest of n is in this bucket: none is above it, and not all below.
+      // Probability that the longest of n is in this bucket: none is above it, and not all are
+      // below.
       double none_above = up_to / all;
       double all_below = below;
       for (std::uint32_t n = 1; n < times.size(); ++n) {

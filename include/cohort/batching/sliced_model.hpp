@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model whose stages are runs of another's: what a slicing makes of a model's operators.
+/// A model with stages that are runs of another model's operators, as a slicing defines them.
 #pragma once
 
 #include <cohort/batching/slicer.hpp>
@@ -18,9 +18,9 @@
 namespace cohort::batching {
 
 /// Stage i runs the operators [ends[i − 1], ends[i]) of a model, which is itself a list of stages.
-/// What passes between operators of one stage lies in two buffers of its own, in turns: an instance
-/// may work on one stage at a time. Exits of the model within a stage are none of its own. Thread
-/// safety: as the model's. Models: `staged_model`; `exiting_model` if the model does.
+/// Data between operators of one stage alternates between two buffers of the instance, so an
+/// instance may work on one stage at a time. The model's exits inside a stage are not exits of this
+/// model. Thread safety: as the model's. Models: `staged_model`; `exiting_model` if the model does.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model>
 class sliced_model {
  public:
@@ -63,7 +63,7 @@ class sliced_model {
       model_->enqueue(i, s, part);
     }
   }
-  /// Ends what runs now, if the model can and it was given up. Any thread.
+  /// Ends the current run if the model is able to and the run was given up. Any thread.
   void interrupt() noexcept
     requires requires(Model& m) { m.interrupt(); }
   {

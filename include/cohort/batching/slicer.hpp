@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Cuts a model's operators into stages: preferred batch of each, cuts where it changes, time-even
-/// slices, and the number of stages by trial.
+/// Cuts a model's operators into stages: each operator's preferred batch, cuts where it changes,
+/// slices of even time, and the number of stages by trial.
 #pragma once
 
 #include <cohort/batching/stage_profile.hpp>
@@ -23,8 +23,8 @@ struct batch_time {
   duration time{};
 };
 
-/// Measurements in order of batch, with those that fall as the batch grows raised to the largest
-/// before them: they are noise.
+/// Sorts measurements by batch. Times that fall as the batch grows are noise and are raised to the
+/// largest before them.
 /// @throws config_error If there are none, or a batch is 0 or given twice.
 [[nodiscard]] inline std::vector<batch_time> monotone(std::vector<batch_time> measured) {
   expects(!measured.empty(), "slicer: an operator needs at least one measurement");
@@ -39,9 +39,9 @@ struct batch_time {
   return measured;
 }
 
-/// The smallest measured batch b that fully uses the device: from which on time grows in
-/// proportion, t(2 b) / t(b) >= 2 (1 − eps); with the next larger measurement in proportion where 2
-/// b was not measured. The largest batch if there is none.
+/// The smallest measured batch b that fully uses the device: beyond it time grows in proportion,
+/// t(2 b) / t(b) >= 2 (1 − eps); with the next larger measurement in proportion where 2 b was not
+/// measured. The largest batch if there is none.
 /// @param eps At least 0 and below 1.
 [[nodiscard]] inline std::uint32_t preferred_batch(std::span<const batch_time> measured,
                                                    double eps = 0.1) {
@@ -151,8 +151,8 @@ using slicing = std::vector<std::size_t>;
 }
 
 /// As `slice`, but never into more than `stages`: where the preferred batch changes more often,
-/// even slices instead. For measurements so noisy, or hand-overs so dear, that not every change is
-/// worth a cut.
+/// uses even slices instead. For measurements so noisy, or hand-overs so expensive, that not every
+/// change is worth a cut.
 [[nodiscard]] inline slicing slice_to(std::span<const std::vector<batch_time>> operators,
                                       std::size_t stages, std::uint32_t batch, double eps = 0.1) {
   slicing ends = slice(operators, stages, batch, eps);
@@ -190,7 +190,7 @@ using slicing = std::vector<std::size_t>;
 }
 
 /// The same as points of a profile, those of a bucket added to others.
-/// @param stages Of each stage; empty at first.
+/// @param stages Points of each stage; empty at first.
 inline void add_stage_points(std::vector<std::vector<stage_point>>& stages,
                              std::span<const std::vector<batch_time>> operators,
                              const slicing& ends, std::uint32_t bucket = 0) {
@@ -204,8 +204,8 @@ inline void add_stage_points(std::vector<std::vector<stage_point>>& stages,
   }
 }
 
-/// The fewest stages whose cost by trial is within one per cent of the least: what more stages gain
-/// must be more than what measuring leaves open.
+/// The fewest stages with a measured cost within one per cent of the least: the gain of more stages
+/// must exceed the error of measurement.
 /// @param tries Numbers to try, not empty.  @param cost Called with a number of stages; at least 0.
 template <class Cost>
 [[nodiscard]] std::size_t best_stage_count(std::span<const std::size_t> tries, Cost&& cost) {

@@ -36,9 +36,9 @@ enum class copy_rule : std::uint8_t {
 /// stage of each lane has a stream of its own; stages are ordered on the device by events: a launch
 /// waits for the last write of its input and the last read of its output, and the host never waits
 /// on the path. The executor's completions are collected by the thread that owns the pipeline.
-/// Memory: sets × (batch_max + 1) × (sum of the bytes of boundaries and exits), allocated when it
-/// is made; nothing after. Thread safety: none, but for completions, which come from the executor's
-/// threads.
+/// Memory: sets × (batch_max + 1) × (sum of the bytes of boundaries and exits), allocated at
+/// construction; nothing later. Thread safety: none, except that completions come from the
+/// executor's threads.
 /// @tparam Executor `runtime::executor`.  @tparam Model `runtime::staged_model` over its streams.
 /// @tparam Host `staged_host`.  Source: DVABatch, section 6.3.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model,
@@ -48,8 +48,8 @@ class stage_driver {
   /// @param models One instance for each stage of each lane, lane by lane: each has its own work
   ///               space, and can run every stage. All outlive the driver.
   /// @param bucket_sizes Padded input size of each bucket; empty: inputs are of one size.
-  /// @param share Of the device's compute, for each of the streams.
-  /// @param copies `together` where copying takes less than handing over does.
+  /// @param share Share of the device's compute for each stream.
+  /// @param copies Use `together` where copying takes less time than a hand-over.
   /// @throws config_error If a number does not fit.
   /// @throws resource_error If the executor lacks the memory.
   stage_driver(Executor& e, std::span<Model* const> models, Host& host, std::uint32_t lanes,
@@ -112,7 +112,7 @@ class stage_driver {
         executor_->record(s, event(i + 1, l.set));
       }
     } catch (const std::exception& e) {
-      // Failed, but not before what was launched until then is done with the rows.
+      // Reported as failed once the work launched before no longer uses the rows.
       n.threw = true;
       tell_failure(*host_, e.what());
     } catch (...) {
@@ -123,7 +123,7 @@ class stage_driver {
   }
   void move(std::uint32_t set, std::uint32_t boundary, std::uint32_t from, std::uint32_t to) {
     const std::uint32_t lane = lanes_ > 1 ? set : 0;
-    auto& s = streams_[lane * stages_ + boundary - 1];  // Of the stage that has written it.
+    auto& s = streams_[lane * stages_ + boundary - 1];  // Stream of the stage that wrote it.
     const std::uint32_t b = boundary - lead_;
     executor_->copy(s, {.destination = buffer(b, set) + to * strides_[b],
                         .source = buffer(b, set) + from * strides_[b],
@@ -162,7 +162,7 @@ class stage_driver {
     }
   }
 
-  /// Tells the pipeline of every stage that is done. @returns Whether there was one.
+  /// Reports every finished stage to the pipeline. @returns Whether there was one.
   template <class Pipeline>
   bool collect(Pipeline& p, time_point now) {
     bool any = false;
@@ -222,16 +222,16 @@ class stage_driver {
     static constexpr std::uint64_t no_tag = ~std::uint64_t{0};
     std::atomic<int> state{idle};
     bool threw = false;
-    Model* model = nullptr;             // That runs, if any,
+    Model* model = nullptr;             // The running model, if any,
     std::atomic<bool> given_up{false};  // and whether its result is unwanted.
-    std::vector<std::uint8_t> unfit;    // By slot of what runs, as the model says,
-    std::vector<std::uint64_t> tags;    // and whose they are.
+    std::vector<std::uint8_t> unfit;    // By slot of the running row, set by the model,
+    std::vector<std::uint64_t> tags;    // and the slots' requests.
     std::atomic<std::uint64_t>* signal;
     Host* host;
   };
 
   static constexpr bool hears_of_unfit = requires(Host& h) { h.unfit(std::uint64_t{}, true); };
-  /// Those that a model did not compute leave, while their row is still said to run.
+  /// Requests that a model did not compute leave, while their row still counts as running.
   template <class Pipeline>
   void let_go_unfit(Pipeline& p, const node& of, time_point now) {
     if constexpr (hears_of_unfit) {
@@ -243,7 +243,8 @@ class stage_driver {
     }
   }
 
-  /// Of the boundary that the pipeline's stage `boundary` - 1 writes: recorded after each launch.
+  /// The event of the boundary that the pipeline's stage `boundary` - 1 writes, recorded after each
+  /// launch.
   typename Executor::event& event(std::uint32_t boundary, std::uint32_t set) noexcept {
     return written_[boundary * sets_ + set];
   }
@@ -284,7 +285,7 @@ class stage_driver {
       if (judges(stage)) run_exit(model, b, s, l, all);
     }
   }
-  /// A stage that is not for all of its slots: runs it on the others, and passes these rows on.
+  /// Runs a stage that some slots skip: runs it on the others, and copies the skipping rows on.
   void run_around(Model& model, std::uint32_t b, typename Executor::stream& s,
                   const stage_launch& l, const runtime::slice& all) {
     expects(strides_[b] == strides_[b + 1],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The executors of the stages: a machine of four states each, which hand buffer sets down the
+/// The executors of the stages: state machines of four states each, which pass buffer sets down the
 /// pipeline and back.
 #pragma once
 
@@ -31,7 +31,7 @@ enum class executor_state : std::uint8_t {
 struct stage_executor {
   executor_state state = executor_state::active;
   item work{};                 ///< While checking or working.
-  std::uint32_t set = no_set;  ///< Of `work`.
+  std::uint32_t set = no_set;  ///< The set of `work`.
   /// A set that it has finished with: given back to the stage before when it is active again.
   std::uint32_t finished = no_set;
 };
@@ -39,14 +39,15 @@ struct stage_executor {
 /// When a stage gives a set that it has finished with back to the stage before.
 enum class return_rule : std::uint8_t { when_active, when_done, when_started, never };
 
-/// The rules of the protocol, with the two cases repaired in which the printed ones fail. These are
-/// right (docs/batching/stage_executor.md); tests show what goes wrong without each.
+/// The rules of the protocol, with repairs for two cases where the printed ones fail.
+/// docs/batching/stage_executor.md argues that they are correct; tests show the failure without
+/// each rule.
 struct repaired_rules {
-  /// A held row keeps its input valid, and its stage gives the set back at once; else the straggler
-  /// can never run.
+  /// A held row keeps its input valid, and its stage gives the set back at once; otherwise the
+  /// straggler can never run.
   static constexpr bool hold_returns_set = true;
-  /// A set goes back only after the last part of a split row was consumed; else the stage before
-  /// overwrites the others.
+  /// A set goes back only after the last part of a split row was consumed; otherwise the stage
+  /// before overwrites the others.
   static constexpr bool split_counts_parts = true;
   /// An input that was consumed is invalid until the stage after gives its set back.
   static constexpr bool consumes_input = true;
@@ -144,7 +145,7 @@ class basic_executor_chain {
     if constexpr (Rules::consumes_input) in.valid = false;
     bool last_part = true;
     if constexpr (Rules::split_counts_parts) {
-      // What was a part of a split row in the input may now be several in the output.
+      // One part of a split row in the input may become several in the output.
       if (in.unread_parts > 0) last_part = --in.unread_parts == 0;
       if (parts > 1) buffers_.at(stage + 1, e.set).unread_parts += parts;
     }
@@ -173,7 +174,7 @@ class basic_executor_chain {
   /// works.
   template <class Started>
   void settle(Started&& started) {
-    // From the last to the first: sets travel back.
+    // From the last to the first, since sets travel back.
     for (std::uint32_t s = stages(); s-- > 0;) {
       if (can_activate(s)) activate(s);
     }

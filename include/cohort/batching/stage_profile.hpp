@@ -25,15 +25,16 @@ struct stage_point {
   double share = 1;          ///< Part of the device that it uses while it runs, in (0, 1].
 };
 
-/// Time and device share of every stage for every batch size up to batch_max: those of the next
-/// larger size measured, or on the line between two of them. O(1) a look-up; memory 16 bytes ×
+/// Time and device share of every stage for every batch size up to batch_max: taken from the next
+/// larger measured size, or interpolated between two of them. O(1) a look-up; memory 16 bytes ×
 /// stages × buckets × batch_max. Immutable. Thread safety: full.
 class stage_profile {
  public:
   /// @param stages The measurements of each stage, in any order.
   /// @throws config_error If there is no stage, a stage or bucket has no measurement at or above
   ///         batch_max, a batch is 0 or given twice, or a value is outside its range.
-  /// @param between What sizes between two measured ones take; below the first, what that takes.
+  /// @param between How sizes between two measured ones are handled; sizes below the first take its
+  ///         time.
   stage_profile(std::span<const std::vector<stage_point>> stages, std::uint32_t batch_max,
                 std::uint32_t buckets = 1, between_sizes between = between_sizes::step)
       : stages_{static_cast<std::uint32_t>(stages.size())},
@@ -47,7 +48,7 @@ class stage_profile {
       for (std::uint32_t k = 0; k < buckets; ++k) fill(s, k, stages[s], between);
     }
     if (between == between_sizes::line) {
-      // Each is worth considering, but who plans takes time for each.
+      // Each size is worth considering, but costs planning time.
       const std::uint32_t every = 1 + (batch_max - 1) / most_sizes;
       for (std::uint32_t b = every; b <= batch_max; b += every) sizes_.push_back(b);
     }
@@ -61,12 +62,12 @@ class stage_profile {
   [[nodiscard]] std::uint32_t stages() const noexcept { return stages_; }
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return batch_max_; }
   [[nodiscard]] std::uint32_t buckets() const noexcept { return buckets_; }
-  /// The sizes of batches worth making, ascending, batch_max among them: of steps the measured
-  /// ones, since any other takes as long as the next; of lines also all, or `most_sizes` evenly
-  /// spaced.
+  /// The sizes of batches worth making, ascending, batch_max among them: for steps the measured
+  /// sizes, since any other takes as long as the next; for lines also all others, or `most_sizes`
+  /// evenly spaced.
   [[nodiscard]] std::span<const std::uint32_t> sizes() const noexcept { return sizes_; }
 
-  /// Of one stage for 1 to batch_max requests.
+  /// Time of one stage for 1 to batch_max requests.
   [[nodiscard]] duration time(std::uint32_t stage, std::uint32_t batch,
                               std::uint32_t bucket = 0) const noexcept {
     return at(stage, batch, bucket).time;
@@ -75,14 +76,14 @@ class stage_profile {
                              std::uint32_t bucket = 0) const noexcept {
     return at(stage, batch, bucket).share;
   }
-  /// Of the stages [first, end).
+  /// Time of the stages [first, end).
   [[nodiscard]] duration time_between(std::uint32_t first, std::uint32_t end, std::uint32_t batch,
                                       std::uint32_t bucket = 0) const noexcept {
     duration sum{};
     for (std::uint32_t s = first; s < end; ++s) sum += time(s, batch, bucket);
     return sum;
   }
-  /// Of all stages.
+  /// Time of all stages.
   [[nodiscard]] duration total(std::uint32_t batch, std::uint32_t bucket = 0) const noexcept {
     return time_between(0, stages_, batch, bucket);
   }
@@ -99,7 +100,7 @@ class stage_profile {
     return cells_[(std::size_t{stage} * buckets_ + bucket) * batch_max_ + batch - 1];
   }
 
-  /// What a batch takes between two points, the second at or above it.
+  /// Interpolates between two points; the second is at or above the batch.
   static cell on_line(const stage_point& a, const stage_point& b, std::uint32_t batch) noexcept {
     const double part = (static_cast<double>(batch) - a.batch) / (b.batch - a.batch);
     const auto rise = static_cast<double>((b.time - a.time).count());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Requests that wait to enter a pipeline, with its window: who of them may become a row now.
+/// Requests that wait to enter a pipeline, with its window: which of them may form a row now.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -17,13 +17,13 @@
 
 namespace cohort::batching {
 
-/// How a waiting room is made.
+/// Options of a waiting room.
 struct waiting_room_options {
   std::uint32_t max_waiting = 4096;  ///< At least 1.
-  std::uint32_t batch_max = 1;       ///< A window closes early when it holds so many.
-  std::uint32_t buckets = 1;         ///< Of the requests; at least 1.
-  /// A window opens with a request that finds none open, and closes after this time; only then its
-  /// requests may enter. Unset: all may, always. At least 0.
+  std::uint32_t batch_max = 1;       ///< A window closes early when it holds this many.
+  std::uint32_t buckets = 1;         ///< Number of size classes; at least 1.
+  /// A window opens with a request that finds none open, and closes after this time; its requests
+  /// may enter only then. Unset: all requests may enter at any time. At least 0.
   std::optional<duration> window{};
 };
 
@@ -48,12 +48,13 @@ class waiting_room {
   [[nodiscard]] bool is_open() const noexcept { return closes_ != never; }
   /// When the open window closes, or `never`.
   [[nodiscard]] time_point closes_at() const noexcept { return closes_; }
-  /// How many may enter, from the oldest.
+  /// How many requests may enter, from the oldest.
   [[nodiscard]] std::uint32_t eligible() const noexcept {
     return has_window() ? closed_ : list_.size();
   }
 
-  /// @param r Its bucket is one of the room's.  @returns Whether there was room. Amortised O(1).
+  /// @param r Its bucket is one of the room's.  @returns Whether the request was accepted.
+  ///         Amortised O(1).
   bool push(const staged_request& r, time_point now) {
     if (list_.size() >= max_waiting_) return false;
     if (has_window() && !is_open()) closes_ = now + window_;
@@ -62,21 +63,21 @@ class waiting_room {
     if (has_window() && list_.size() - closed_ == batch_max_) close();
     return true;
   }
-  /// Requests that arrive in a millisecond: of the last few hundred, fewer while none comes. 0
-  /// before there were enough to tell.
+  /// Arrivals per millisecond, over the last few hundred; it falls while none arrive. 0 until there
+  /// are enough.
   [[nodiscard]] double rate(time_point now) const noexcept {
     if (arrived_ < least_known) return 0;
     // A pause of more than a few gaps is one gap that has not ended.
     const double gap = std::max(gap_ms_, gap_ms_ + (to_ms(now - last_) - 8 * gap_ms_) / memory);
-    return gap > 0 ? 1 / gap : 0;  // All came at one instant.
+    return gap > 0 ? 1 / gap : 0;  // All arrived at one instant.
   }
-  /// By bucket: how many of the last few hundred arrivals have it, later ones counting more.
+  /// Weight of each bucket among the last few hundred arrivals; later ones count more.
   [[nodiscard]] std::span<const std::uint32_t> mix() const noexcept { return mix_; }
   /// Closes a window that is due.
   void advance(time_point now) noexcept {
     if (closes_ <= now) close();
   }
-  /// Takes out a request that is not wanted any more. O(size).
+  /// Removes a cancelled request. O(size).
   std::optional<staged_request> cancel(std::uint64_t tag) noexcept {
     for (std::uint32_t i = 0; i < list_.size(); ++i) {
       if (list_[i].tag != tag) continue;
@@ -86,8 +87,8 @@ class waiting_room {
     }
     return std::nullopt;
   }
-  /// Moves up to `count` of those that may enter, of at most `bucket`, to the end of `into`.
-  /// O(size · buckets).
+  /// Moves up to `count` requests that may enter, with a bucket of at most `bucket`, to the end of
+  /// `into`. O(size · buckets).
   void gather(std::uint32_t count, std::uint32_t bucket, fill_order fill,
               std::vector<staged_request>& into) {
     const std::size_t full = into.size() + count;
@@ -104,7 +105,7 @@ class waiting_room {
 
  private:
   void meet(std::uint32_t bucket, time_point now) noexcept {
-    if (++mixed_ == most_mixed) {  // What is old counts half, and half again.
+    if (++mixed_ == most_mixed) {  // Old arrivals count half, and half again.
       mixed_ = 0;
       for (std::uint32_t& n : mix_) mixed_ += n /= 2;
     }
@@ -138,14 +139,14 @@ class waiting_room {
 
   static constexpr duration none{-1};
   static constexpr std::uint32_t least_known = 16;
-  static constexpr std::uint32_t memory = 256;  // Arrivals that the rate is of.
+  static constexpr std::uint32_t memory = 256;  // Arrivals that the rate is based on.
   static constexpr std::uint32_t most_mixed = 512;
 
   std::uint32_t max_waiting_;
   std::uint32_t batch_max_;
   duration window_;
   waiting_list list_;
-  std::uint32_t closed_ = 0;  // Those whose window has closed, from the oldest.
+  std::uint32_t closed_ = 0;  // Requests from closed windows, from the oldest.
   time_point closes_ = never;
   std::vector<std::uint32_t> mix_;
   std::uint32_t mixed_ = 0;    // Sum of those.

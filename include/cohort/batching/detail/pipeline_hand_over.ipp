@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a pipeline does between two stages: who leaves, who joins, and in how many parts a row goes
-/// on.
-/// Part of pipeline.hpp, which includes it at its end.
+/// How a pipeline handles a row between two stages: requests leave or join, and the row may be
+/// split. Part of pipeline.hpp, which includes it at its end.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +53,8 @@ void pipeline<Policy, Observer>::leave_stage(std::uint32_t l, std::uint32_t s, t
   }
 }
 
-/// A row stands whole after stage s: who leaves or skips, who joins, and in how many parts it goes
-/// on.
+/// A row stands whole after stage s: decides which requests leave, skip or join, and whether the
+/// row is split.
 template <staging_policy Policy, batch_observer Observer>
 template <pipeline_sink Sink>
 void pipeline<Policy, Observer>::hand_over(std::uint32_t l, std::uint32_t s, batch_id id,
@@ -101,14 +100,14 @@ void pipeline<Policy, Observer>::hand_over(std::uint32_t l, std::uint32_t s, bat
   lanes_[l].complete(s, parts);
 }
 
-/// Asks what becomes of the requests of an item that has left stage s.
+/// Judges the requests of an item that has left stage s.
 template <staging_policy Policy, batch_observer Observer>
 template <pipeline_sink Sink>
 void pipeline<Policy, Observer>::judge(batch_row& r, const item& i, std::uint32_t s, time_point now,
                                        Sink& sink) {
   for (std::uint32_t k = i.start; k < i.start + i.count; ++k) {
     slot& x = r.slots[k];
-    if (!x.live || x.judged > s) continue;  // Asked before the row waited for others.
+    if (!x.live || x.judged > s) continue;  // Judged before the row was held.
     x.judged = s + 1;
     try {
       switch (verdict_of(x.request, s, sink)) {

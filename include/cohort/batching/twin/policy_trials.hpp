@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which of several policies would have served the latest arrivals best: `policy_trials`.
+/// Finds which of several policies would have served the latest arrivals best: `policy_trials`.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -24,28 +24,31 @@
 
 namespace cohort::batching {
 
-/// Tries policies in virtual time, by the profile, on what arrived, and says which is best.
+/// Replays recent arrivals with each policy in virtual time, using the profile, and reports the
+/// best one.
 ///
-/// A full round looks at the last arrivals, of a hundred and more of the largest batches and no
-/// fewer than 2048, and starts with as many waiting as wait now. The first round comes after 8
-/// arrivals, the next ones when those have doubled, until they are full; while arrivals are few, a
-/// round runs through them up to eight times. Full rounds come after as many again, and ever less
-/// often, down to every eighth time, while the answer stays. They begin anew if the rate changes by
-/// more than a quarter for 512 arrivals. A score is the mean latency relative to the first
-/// policy's, over the last eight full rounds. Another policy is taken if it is better by half a per
-/// cent and by two standard errors, three while rounds are not full. Who decides at first stays
-/// after the first round if it is better than the first by half a per cent.
+/// A full round replays the last arrivals, a hundred or more of the largest batches and at least
+/// 2048 requests, and starts with the present number of waiting requests. The first round comes
+/// after 8 arrivals, the next ones when those have doubled, until they are full; while arrivals are
+/// few, a round runs through them up to eight times. Further full rounds come after that many new
+/// arrivals each, and less and less often, down to every eighth time, while the answer stays the
+/// same. The scores restart if the rate changes by more than a quarter for 512 arrivals. A score is
+/// the mean latency relative to the first policy's, over the last eight full rounds. Another policy
+/// is adopted if it is better by half a per cent and by two standard errors (three while rounds are
+/// not full). The initial policy stays after the first round if it is better than the reference by
+/// half a per cent.
 ///
-/// A policy may do well from nothing, and not once a queue has grown. So a queue more than twice as
-/// long as any in its trial is a surprise: there is a round at once, which counts alone, and who is
-/// left for that is not taken again for a while, which doubles each time.
-/// Cost: `remember` O(1) amortised; a round some tenths of a microsecond for each request, stage
-/// and policy. Deterministic. Thread safety: none.
+/// A policy may do well from an empty queue but not once a queue has grown. So a queue more than
+/// twice as long as any in its trial triggers a round at once, which counts alone. A policy
+/// abandoned for that reason is barred for a while; the time doubles each time. Cost: `remember`
+/// O(1) amortised; a round some tenths of a microsecond for each request, stage and policy.
+/// Deterministic. Thread safety: none.
 template <staging_policy Policy>
 class policy_trials {
  public:
-  /// @param profile Outlives it.  @param candidates At least one; the first is the reference.
-  /// @param present The one that decides at first.
+  /// @param profile Must outlive this object.  @param candidates At least one; the first is the
+  ///         reference.
+  /// @param present The policy to start with.
   /// @throws config_error If there is no such candidate.
   policy_trials(const stage_profile& profile, const pipeline_options& o,
                 std::vector<Policy> candidates, std::size_t present, const replay_options& device)
@@ -61,7 +64,7 @@ class policy_trials {
   }
 
   [[nodiscard]] const Policy& policy() const noexcept { return all_[present_].policy; }
-  /// Which of the candidates decides.
+  /// Index of the policy in use.
   [[nodiscard]] std::size_t present() const noexcept { return present_; }
   [[nodiscard]] std::uint64_t rounds() const noexcept { return rounds_; }
 
@@ -75,13 +78,13 @@ class policy_trials {
     ++arrived_;
     if (++in_block_ == block) watch_rate();
   }
-  /// Whether to have a round now. @param waiting Requests that wait to enter.
+  /// Whether a round is due. @param waiting Requests that wait to enter.
   [[nodiscard]] bool is_due(std::uint32_t waiting) const noexcept {
     if (all_.size() < 2) return false;
     return unseen_ >= next_ || is_surprise(waiting);
   }
-  /// Tries all, once something has arrived.
-  /// @returns Whether another one is better than the present, and is that from now on.
+  /// Tries all policies, if any request has arrived.
+  /// @returns Whether another policy is better; it is the present one from now on.
   bool choose(std::uint32_t waiting) {
     if (record_.empty()) return false;
     const bool is_alone = is_surprise(waiting);
@@ -100,9 +103,9 @@ class policy_trials {
       c.score += (relative - c.score) * judged / seen_;
       if (arrived_ >= c.barred_until && c.score < all_[best].score) best = i;
     }
-    // Parts of few requests do not tell the error well.
+    // Parts of few requests estimate the error poorly.
     const double errors = (n < full_ ? 3 : 2) * std::sqrt(judged / seen_);
-    // Until now nothing says that the present is better than the first.
+    // So far nothing shows that the present one is better than the first.
     const bool shows_gain = all_[present_].score < -least_gain;
     const std::size_t held = rounds_ == 1 && !shows_gain ? 0 : present_;
     if (!is_better(all_[best], all_[held], errors)) best = held;
@@ -120,18 +123,18 @@ class policy_trials {
   }
 
  private:
-  static constexpr double least_gain = 0.005;   // Of a policy, to be taken.
+  static constexpr double least_gain = 0.005;   // Required to adopt a policy.
   static constexpr std::size_t smallest = 8;    // Arrivals of the first round.
-  static constexpr std::size_t most_times = 8;  // That a small round runs through its arrivals.
-  static constexpr std::size_t block = 256;     // Arrivals by which rates are compared.
-  static constexpr std::size_t parts = 16;      // Of a round: how they differ tells what is chance.
+  static constexpr std::size_t most_times = 8;  // Repetitions of the arrivals in a small round.
+  static constexpr std::size_t block = 256;     // Arrivals per block for comparing rates.
+  static constexpr std::size_t parts = 16;      // Parts of a round; their variance gives the error.
 
-  /// What became of a trial.
+  /// The result of a trial.
   struct outcome_of_trial : null_replay_watch {
     const std::vector<staged_arrival>* arrivals = nullptr;
     const pipeline<Policy>* tried = nullptr;
-    std::size_t skipped = 0;  // Of the first requests: they meet no one.
-    double limit_ms = 0;      // Beyond which nobody wants to know.
+    std::size_t skipped = 0;  // First requests, not counted: their queue is empty.
+    double limit_ms = 0;      // The trial is cut short beyond this.
     double sum_ms = 0;
     std::uint32_t most_waiting = 0;
     std::array<double, parts> part_ms{};  // In the order of arrival.
@@ -150,7 +153,7 @@ class policy_trials {
   };
   struct candidate {
     Policy policy;
-    double score = 0;                // Logarithm of how many times the first one's latency.
+    double score = 0;                // Log of the latency relative to the first's.
     std::uint64_t barred_until = 0;  // Arrivals.
     std::uint32_t surprises = 0;
     outcome_of_trial last{};
@@ -175,9 +178,9 @@ class policy_trials {
     return rounds_ > 0 && unseen_ >= 64 && waiting > 8 + 2 * all_[present_].last.most_waiting;
   }
 
-  /// Those who wait now wait at the beginning, too: from nothing, what is too slow for the load
-  /// would seem to do for as long as a queue takes to grow. For the same reason few arrivals come
-  /// several times.
+  /// Trials start with the present number of waiting requests: from an empty queue, a policy too
+  /// slow for the load would seem good enough until the queue has grown. For the same reason few
+  /// arrivals are replayed several times.
   void set_start(std::size_t n, std::uint32_t waiting) {
     const auto first = record_.end() - static_cast<std::ptrdiff_t>(n);
     tried_.assign(record_.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(waiting, n)),
@@ -203,7 +206,7 @@ class policy_trials {
     c.last.tried = nullptr;
     return c.last.sum_ms;
   }
-  /// @param errors Standard errors of a round that may be chance.
+  /// @param errors Number of standard errors that counts as chance.
   [[nodiscard]] static bool is_better(const candidate& a, const candidate& b,
                                       double errors) noexcept {
     double error = 0;
@@ -225,12 +228,12 @@ class policy_trials {
   std::vector<staged_arrival> record_;
   std::vector<staged_arrival> tried_;
   std::size_t full_;        // Requests of a full round.
-  std::size_t next_;        // After so many arrivals there is a round.
+  std::size_t next_;        // Arrivals until the next round.
   std::size_t unseen_ = 0;  // Arrivals since the last one.
   std::uint64_t arrived_ = 0;
   std::size_t in_block_ = 0;
-  int change_ = 0;   // Of the rate, in the last block: up, down.
-  double seen_ = 0;  // Requests that the scores are of.
+  int change_ = 0;   // Rate in the last block: up or down.
+  double seen_ = 0;  // Requests that the scores are based on.
   std::size_t present_;
   std::uint64_t rounds_ = 0;
 };

@@ -24,13 +24,13 @@ struct staged_arrival {
   std::uint32_t bucket = 0;
 };
 
-/// What a pipeline runs on.
+/// The simulated device of a replay.
 struct replay_options {
   bool parallel = false;  ///< Rows overlap on the device, by processor sharing.
   duration overhead{};    ///< Added to every item: the cost of a hand-over. At least 0.
 };
 
-/// Looks on and says nothing: derive from it to hear of something.
+/// Ignores all events. Derive from it to watch some.
 struct null_replay_watch {
   static void launched(const stage_launch&, time_point) noexcept {}
   static void finished(const device_item&, time_point) noexcept {}
@@ -39,11 +39,11 @@ struct null_replay_watch {
   static bool goes_on(time_point) noexcept { return true; }
 };
 
-/// Runs `arrivals`, in order of time, through a pipeline until all have ended, or the watch has
-/// seen enough; their tags are their places. Within one instant all arrivals come first, as one
+/// Runs `arrivals`, in order of time, through a pipeline until all have ended, or the watch stops
+/// the run; tags are positions in `arrivals`. Within one instant all arrivals come first, as one
 /// group, then what ends on the device, then windows; only then work starts. Deterministic. O(log
 /// requests + stages) an event, and the policy's.
-/// @param p Empty.  @param profile That of the pipeline.
+/// @param p An empty pipeline.  @param profile That of the pipeline.
 template <class Pipeline, class Watch>
 void replay(Pipeline& p, const stage_profile& profile, std::span<const staged_arrival> arrivals,
             const replay_options& o, Watch& watch) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A pipeline that chooses its policy by trying others on what arrived: `tuned_pipeline`.
+/// A pipeline that chooses its policy by trying others on recent arrivals: `tuned_pipeline`.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -23,18 +23,18 @@
 
 namespace cohort::batching {
 
-/// A pipeline that decides by whichever of its policies is best for what arrives: see
-/// `policy_trials`, which run inside `advance`, for virtual time. It begins with the last; the
-/// first is the one that it should never be worse than, zero-batch as a rule, and decides from the
-/// first trial on unless another one is better. Rows that exist when another policy is taken go on
-/// under that. Deterministic. Thread safety: none.  Source: docs/batching/twin.md.
+/// A pipeline that uses the policy which is best for recent arrivals: see `policy_trials`, which
+/// run inside `advance`, in virtual time. It begins with the last policy. The first is the
+/// reference, usually zero-batch: it is used from the first trial on unless another one is better.
+/// Existing rows continue under a newly adopted policy. Deterministic. Thread safety: none.
+/// Source: docs/batching/twin.md.
 template <staging_policy Policy, batch_observer Observer = null_batch_observer>
 class tuned_pipeline : public pipeline<Policy, Observer> {
   using base = pipeline<Policy, Observer>;
 
  public:
   /// @param candidates At least one.
-  /// @param device What the pipeline runs on, for trials.
+  /// @param device The pipeline's device, for trials.
   /// @throws config_error If an option is outside its range, or there is no candidate.
   tuned_pipeline(const stage_profile& profile, const pipeline_options& o,
                  const std::vector<Policy>& candidates, const replay_options& device,

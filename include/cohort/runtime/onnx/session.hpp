@@ -103,7 +103,7 @@ class run_end {
 /// dimensions of inputs; all must have one name, or there must be one. Dynamic dimensions of
 /// outputs that do not have that name are found out by running the model on zeros, twice: each must
 /// be constant or the size. Elements are numbers of 8 to 64 bits, booleans, or strings. Sequences,
-/// maps and what else is no such tensor are refused.
+/// maps and other types are refused.
 ///
 /// A model with other dynamic dimensions, with strings, or one that cannot be run on zeros, has no
 /// rows. It is refused, unless it may be open: its interface then has all dimensions of its
