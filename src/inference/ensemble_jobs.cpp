@@ -261,6 +261,10 @@ void infer_app::end_ensemble(ensemble_job& e, outcome how) {
   if (how == outcome::completed) {
     serve::model_statistics& to = statistics_of(*j.model);
     to.success.add(now - j.arrival);
+    to.queue.add(j.taken - j.arrival);
+    to.compute_input.add(duration{0});  // Its steps count theirs.
+    to.compute_infer.add(now - j.taken);
+    to.compute_output.add(duration{0});
     to.last_inference = std::chrono::system_clock::now();
     for (std::uint32_t i = 0; i < j.asked.rows; ++i) to.ran(j.asked.rows, now - j.submitted);
     if (counters_.triton) counters_.triton->show(j.model->version_index(), to);

@@ -326,7 +326,9 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
                                   : model.config});
     }
   } else if (rest == "/stats") {
-    if (gets()) client->answer({.body = statistics({&found, 1})});
+    const std::vector<model_catalog::entry> of =
+        version.empty() ? catalog_->versions(name) : std::vector{found};
+    if (gets()) client->answer({.body = statistics(of)});
   } else {
     say(client, 404, fmt::format("model '{}' has nothing at '{}'", name, rest));
   }
@@ -341,10 +343,10 @@ std::string infer_app::metadata() const {
     if (!names.empty()) names += ',';
     names += serve::json_string(last);
   }
-  std::string more = models_->repository() != nullptr ? R"(,"model_repository")" : "";
+  std::string more = models_->repository() != nullptr ? R"(,"model_repository","sequence")" : "";
   if (settings_.has_shared_memory) more += R"(,"system_shared_memory")";
   return fmt::format(
-      R"({{"name":{},"version":"{}","extensions":["binary_tensor_data","classification","model_configuration","statistics"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
+      R"({{"name":{},"version":"{}","extensions":["binary_tensor_data","classification","model_configuration","statistics","logging"{}],"parameters":{{"executor":{},"policy":{},"emulated":{},"models":[{}]}}}})",
       serve::json_string(settings_.server_name), version_string, more,
       serve::json_string(models_->description()), serve::json_string(settings_.policy.name),
       settings_.executor == "emulated", names);

@@ -141,15 +141,15 @@ void repository_service::load(const std::string& name, load_source from, bool is
 void repository_service::unload(const std::string& name, answer done) {
   later(done, [this, name, done, asked = steady_clock{}.now()] {
     const std::string versions = versions_of(name);
-    const std::string why = unload_now(name);
+    const bool was_there = unload_now(name);
     count_failed();
-    if (why.empty()) {
+    if (was_there) {
       serve::log_line(serve::severity::info,
                       fmt::format("model '{}': unloaded{}{}, in {:.2f} s", name,
                                   versions.empty() ? " while it was being loaded" : ", ", versions,
                                   to_seconds(steady_clock{}.now() - asked)));
     }
-    done(why.empty() ? 200 : 400, why);
+    done(200, {});  // That of one that is not loaded, too, as Triton has it.
   });
 }
 void repository_service::index(std::function<void(std::vector<repository_entry>)> done,
@@ -434,7 +434,7 @@ std::string repository_service::serve_opened(const std::string& name, opened_mod
   return {};
 }
 
-std::string repository_service::unload_now(const std::string& name) {
+bool repository_service::unload_now(const std::string& name) {
   problems_.erase(name);
   const load_table::load* const load = table_.find(name);
   bool was_there = load != nullptr && load->is != load_table::phase::abandoned;
@@ -450,7 +450,7 @@ std::string repository_service::unload_now(const std::string& name) {
     retire(std::move(at->second));
     at = instances_.erase(at);
   }
-  return was_there ? std::string{} : fmt::format("model '{}' is not loaded", name);
+  return was_there;
 }
 
 std::vector<repository_entry> repository_service::index_now() const {

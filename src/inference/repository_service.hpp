@@ -189,7 +189,7 @@ class repository_service final : public model_service, public model_repository {
   [[nodiscard]] bool is_chosen(const std::string& name) const;
   [[nodiscard]] bool is_served(const std::string& name) const;
   [[nodiscard]] std::string versions_of(const std::string& name) const;
-  std::string unload_now(const std::string& name);
+  bool unload_now(const std::string& name);  ///< @returns Whether there was something to unload.
   std::vector<repository_entry> index_now() const;
   instance instance_of(opened_version v);
   instance ensemble_of(opened_version v);

@@ -155,14 +155,17 @@ TEST_CASE("neither another version nor a load before gives an answer") {
     CHECK(first(ask(c, "sum", rows(1))) == "6");
   }
   CHECK(counts(c, "sum/versions/2") == "1 1 2 1 1 ");
+  const std::string both = c.ask("GET", "/v2/models/sum/stats").second;
+  CHECK(has(both, "\"version\":\"1\""));
+  CHECK(has(both, "\"version\":\"2\""));
   r.add(test::plus(7), "sum", "", 2);
   load(c, "sum");
   CHECK(first(ask(c, "sum", rows(1))) == "8");
   CHECK(first(ask(c, "sum/versions/1", rows(1))) == "3");
-  const std::string before = counts(c, "sum");
+  const std::string before = counts(c, "sum/versions/2");
   load(c, "sum");  // The same files.
   CHECK(first(ask(c, "sum", rows(1))) == "8");
-  CHECK(before.substr(0, 2) != counts(c, "sum").substr(0, 2));
+  CHECK(before.substr(0, 2) != counts(c, "sum/versions/2").substr(0, 2));
   CHECK(first(ask(c, "sum", rows(1))) == "8");
   // The latest version goes, comes back, and goes again.
   const std::string config = r.folder + "/sum/config.pbtxt";

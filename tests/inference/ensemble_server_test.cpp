@@ -120,7 +120,9 @@ TEST_CASE("an ensemble answers as its models do, one behind the other") {
   for (std::thread& t : clients) t.join();
   const std::string stats = c.ask("GET", "/v2/models/diamond/stats").second;
   CHECK(has(stats, R"("inference_count":123,"execution_count":122,)"));  // One had two rows.
-  CHECK(has(stats, R"("success":{"count":122,)"));
+  for (const char* what : {"success", "queue", "compute_input", "compute_infer"}) {
+    CHECK(has(stats, '"' + std::string{what} + R"(":{"count":122,)"));
+  }
   CHECK(has(c.ask("GET", "/metrics").second,
             "cohort_requests_total{model=\"diamond\",outcome=\"completed\"} 123\n"));
   CHECK(has(c.ask("GET", "/v2/models/twice/stats").second, R"("success":{"count":244,)"));

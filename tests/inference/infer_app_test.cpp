@@ -463,7 +463,7 @@ TEST_CASE("a model's configuration and the extensions are told") {
   CHECK(config.body == serve::write_model_config(pair, f.o.max_rows));
   CHECK(
       f.get("/v2").body.find(
-          R"("extensions":["binary_tensor_data","classification","model_configuration","statistics"])") !=
+          R"("extensions":["binary_tensor_data","classification","model_configuration","statistics","logging"])") !=
       std::string::npos);
 }
 

@@ -114,7 +114,7 @@ TEST_CASE("a bad model says what is wrong, and the others are served") {
   CHECK(c.ask("GET", "/v2/models/wrong/ready").first == 200);
   CHECK(load(c, "nobody").starts_with("400 "));
   CHECK(load(c, "..%2Fgood").starts_with("40"));
-  CHECK(unload(c, "nobody").starts_with("400 "));
+  CHECK(unload(c, "nobody").empty());
   CHECK(s.stop() == 0);
 }
 
@@ -374,7 +374,7 @@ TEST_CASE("while a model loads without an end the index answers, and others load
   CHECK(status == 409);
   CHECK(why == R"({"error":"model 'endless' was unloaded while it was being loaded"})");
   CHECK(test::soon([&] { return metric(s.port(), "cohort_loads_abandoned") == 0; }));
-  CHECK(unload(c, "endless").starts_with("400 "));
+  CHECK(unload(c, "endless").empty());
   r.add(test::two_by_two(), "endless", slow_slo);
   CHECK(load(c, "endless").empty());
   CHECK(s.stop() == 0);
@@ -445,7 +445,7 @@ TEST_CASE("a load that nothing ends keeps its thread alone, and the server ends 
   // Its memory counts until it ends.
   r.add(test::mlp(), "large", slow_slo + test::parameter("memory_mb", "300"));
   CHECK(load(c, "large").find("needs 300 MB, and others have 400 of 512 MB") != std::string::npos);
-  CHECK(unload(c, "stuck").starts_with("400 "));
+  CHECK(unload(c, "stuck").empty());
   CHECK(s.stop() == 3);
   CHECK(s.read_rest().ends_with(
       "not waiting for what hangs: left 0 requests and 0 devices that hang, and 1 load that "
