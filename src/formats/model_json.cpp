@@ -26,9 +26,9 @@ void write_type(json_writer& w, runtime::data_type t) {
   w.field("data_type", runtime::config_name_of(t));
 }
 
-void write_tensors(json_writer& w, std::string_view name,
-                   const std::vector<config_tensor>& tensors) {
-  w.key(name).begin_array();
+/// @param is_input They have the fields of inputs; else those of outputs.
+void write_tensors(json_writer& w, bool is_input, const std::vector<config_tensor>& tensors) {
+  w.key(is_input ? "input" : "output").begin_array();
   for (const config_tensor& t : tensors) {
     w.begin_object(line).field("name", t.name);
     if (t.type) write_type(w, *t.type);
@@ -38,8 +38,12 @@ void write_tensors(json_writer& w, std::string_view name,
       write_list(w, "shape", *t.reshape);
       w.end_object();
     }
-    if (!t.label_file.empty()) w.field("label_filename", t.label_file);
-    w.end_object();
+    if (is_input) {
+      w.field("format", "FORMAT_NONE").field("allow_ragged_batch", false).field("optional", false);
+    } else {
+      w.field("label_filename", t.label_file);
+    }
+    w.field("is_shape_tensor", false).end_object();
   }
   w.end_array();
 }
@@ -122,20 +126,6 @@ void write_steps(json_writer& w, const std::vector<ensemble_step>& steps) {
   w.end_array().end_object();
 }
 
-std::string_view name_of(version_state s) {
-  switch (s) {
-    case version_state::loading:
-      return "LOADING";
-    case version_state::ready:
-      return "READY";
-    case version_state::unloading:
-      return "UNLOADING";
-    case version_state::unavailable:
-      return "UNAVAILABLE";
-  }
-  return "";
-}
-
 void write_warmup(json_writer& w, const model_warmup& m) {
   w.begin_object().field("name", m.name).field("batch_size", m.batch_size);
   w.field("count", m.count).key("inputs").begin_object();
@@ -163,8 +153,11 @@ std::string to_json(const model_config& c) {
   }
   write_versions(w, c.versions);
   if (c.max_batch_size) w.field("max_batch_size", *c.max_batch_size);
-  write_tensors(w, "input", c.inputs);
-  write_tensors(w, "output", c.outputs);
+  write_tensors(w, true, c.inputs);
+  write_tensors(w, false, c.outputs);
+  for (const std::string_view none : {"batch_input", "batch_output"}) {
+    w.key(none).begin_array(line).end_array();
+  }
   if (c.batching) {
     w.key("dynamic_batching").begin_object();
     write_list(w, "preferred_batch_size", c.batching->preferred);
@@ -179,7 +172,9 @@ std::string to_json(const model_config& c) {
   if (c.sequences) write_sequences(w, *c.sequences);
   if (!c.steps.empty()) write_steps(w, c.steps);
   w.key("instance_group").begin_array();
-  for (const instance_group& g : c.instances) {
+  // One that is written nowhere holds, too.
+  const std::vector<instance_group> usual{{.name = c.name}};
+  for (const instance_group& g : c.instances.empty() ? usual : c.instances) {
     w.begin_object(line).field("name", g.name).field("kind", name_of(g.kind));
     w.field("count", g.count).end_object();
   }
@@ -194,20 +189,6 @@ std::string to_json(const model_config& c) {
   if (c.response_cache)
     w.key("response_cache").begin_object(line).field("enable", true).end_object();
   w.end_object();
-  return w.take();
-}
-
-std::string to_json(std::span<const index_entry> index) {
-  json_writer w;
-  w.begin_array();
-  for (const index_entry& e : index) {
-    w.begin_object(line).field("name", e.name);
-    if (e.version > 0) w.field("version", fmt::format("{}", e.version));
-    w.field("state", name_of(e.state));
-    if (!e.reason.empty()) w.field("reason", e.reason);
-    w.end_object();
-  }
-  w.end_array();
   return w.take();
 }
 

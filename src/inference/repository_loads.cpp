@@ -17,6 +17,7 @@
 #include <optional>
 #include <serve/barrier.hpp>
 #include <serve/log.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,10 +45,11 @@ void repository_service::load_all(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const auto told = std::make_shared<std::promise<void>>();
     ++to_come_;
-    load(name, {}, true, [this, told](int /*status*/, const std::string& /*why*/) {
+    const answer done = [this, told](int /*status*/, const std::string& /*why*/) {
       --to_come_;
       told->set_value();
-    });
+    };
+    later(done, [this, name, done] { need(name, true, done); });
     std::erase_if(slow, has_ended);
     slow.push_back(told->get_future());
     const bool has_room = slow.size() <= load_limits{}.at_once;
@@ -68,6 +70,55 @@ void repository_service::ask_load(const std::string& name, load_source from, ans
   job.done = std::move(done);
   job.from = std::move(from);
   begin_loads();
+}
+
+/// Loads a model that is not served, or waits for the load of it that is under way.
+/// @param is_known As of `logged`.
+void repository_service::need(const std::string& name, bool is_known, answer done) {
+  if (is_served(name)) return done(200, {});
+  if (const auto at = loads_.find(name); at != loads_.end() && at->second.done) {
+    at->second.done = [first = std::move(at->second.done), done = std::move(done)](
+                          int status, const std::string& why) {
+      first(status, why);
+      done(status, why);
+    };
+    return;
+  }
+  ask_load(name, {}, logged(name, is_known, std::move(done)));
+}
+
+/// The models of an ensemble that are not served.
+std::set<std::string> repository_service::missing_steps(const served_model& m) const {
+  std::set<std::string> all;
+  if (!m.ensemble) return all;
+  for (const ensemble_plan::step& s : m.ensemble->steps()) {
+    if (catalog_.find(s.model, s.version) == nullptr) all.insert(s.model);
+  }
+  return all;
+}
+
+/// Loads the models that an ensemble lacks. It stays if one of them fails, and can be asked once
+/// that one is there.
+void repository_service::need_steps(const std::string& name, answer done) {
+  std::set<std::string> missing;
+  for (const auto& m : catalog_.versions(name)) missing.merge(missing_steps(*m));
+  if (missing.empty()) return done(200, {});
+  struct waiting {
+    answer done;
+    std::size_t left;
+    std::string why{};
+  };
+  const auto all = std::make_shared<waiting>(waiting{std::move(done), missing.size()});
+  for (const std::string& step : missing) {
+    need(step, false, [all, name, step](int /*status*/, const std::string& why) {
+      if (all->why.empty() && !why.empty()) {
+        all->why = fmt::format("ensemble '{}': model '{}' is not loaded: {}", name, step, why);
+      }
+      if (--all->left > 0) return;
+      if (!all->why.empty()) serve::log_warning(all->why);
+      all->done(all->why.empty() ? 200 : step_failed, all->why);
+    });
+  }
 }
 
 void repository_service::begin_loads() {
@@ -199,7 +250,8 @@ void repository_service::load_is_over(std::map<std::string, load_job>::iterator 
   }
   try {
     const std::string why = serve_opened(name, std::move(*job.result));
-    job.done(why.empty() ? 200 : 400, why);
+    if (!why.empty()) return job.done(400, why);
+    need_steps(name, job.done);
   } catch (...) {
     serve::log_fault("inference_server", "a load");
     const serve::fault f = serve::current_fault();
@@ -375,10 +427,11 @@ void repository_service::polled() {
     unload(name, [](int /*status*/, const std::string& /*why*/) {});
   }
   for (const std::string& name : changed.to_load) {
-    load(name, {}, true, [this, name](int status, const std::string& /*why*/) {
+    const answer done = [this, name](int status, const std::string& /*why*/) {
       const bool is_refused = status == 409 || status == 503;  // It is tried at the next look.
       if (const auto at = seen_.find(name); is_refused && at != seen_.end()) at->second.clear();
-    });
+    };
+    ask_load(name, {}, logged(name, true, done));
   }
 }
 

@@ -118,25 +118,27 @@ void repository_service::later(const answer& failed, std::function<void()> work)
 }
 
 void repository_service::load(const std::string& name, load_source from, answer done) {
-  load(name, std::move(from), false, std::move(done));
+  const answer told = logged(name, false, std::move(done));
+  later(told, [this, name, from = std::move(from), told] { ask_load(name, from, told); });
 }
+/// The log is told how a load ends, then whoever asked for it.
 /// @param is_known Whether there is a model of that name: clients invent some.
-void repository_service::load(const std::string& name, load_source from, bool is_known,
-                              answer done) {
-  const answer told = [this, name, is_known, done = std::move(done), asked = steady_clock{}.now()](
-                          int status, const std::string& why) {
+repository_service::answer repository_service::logged(const std::string& name, bool is_known,
+                                                      answer done) {
+  return [this, name, is_known, done = std::move(done), asked = steady_clock{}.now()](
+             int status, const std::string& why) {
     if (why.empty()) {
       serve::log_line(serve::severity::info,
                       fmt::format("model '{}': loaded, {}, in {:.2f} s", name, versions_of(name),
                                   to_seconds(steady_clock{}.now() - asked)));
-    } else if (!is_leaving_ && ((is_known && status != 409) || problems_.contains(name))) {
+    } else if (!is_leaving_ && status != step_failed &&
+               ((is_known && status != 409) || problems_.contains(name))) {
       report(is_served(name) ? fmt::format("{}; model '{}' is served as it was", why, name) : why);
       if (is_known) problems_.emplace(name, why);
     }
     count_failed();
     done(status, why);
   };
-  later(told, [this, name, from = std::move(from), told] { ask_load(name, from, told); });
 }
 void repository_service::unload(const std::string& name, answer done) {
   later(done, [this, name, done, asked = steady_clock{}.now()] {
@@ -472,8 +474,11 @@ std::vector<repository_entry> repository_service::index_now() const {
     if (const std::string load = loading(which.first); !load.empty()) note = "as it was; " + load;
     const bool is_suspended = i.is_started && engine_->is_suspended(i.id);
     if (is_suspended) note = fmt::format("suspended for a while: {}", suspends_by);
-    all.push_back({which.first, i.shown->meta.version, is_suspended ? "UNAVAILABLE" : "READY",
-                   std::move(note)});
+    const std::set<std::string> missing = missing_steps(*i.shown);
+    if (!missing.empty()) note = fmt::format("its model '{}' is not served", *missing.begin());
+    const bool is_ready = !is_suspended && missing.empty();
+    all.push_back(
+        {which.first, i.shown->meta.version, is_ready ? "READY" : "UNAVAILABLE", std::move(note)});
   }
   const auto add = [&](const std::string& name, const std::string& why) {
     if (known.insert(name).second) all.push_back({name, "", "UNAVAILABLE", why});
@@ -482,17 +487,15 @@ std::vector<repository_entry> repository_service::index_now() const {
     for (const formats::repository_model& m : formats::scan_repository(options_.repository)) {
       const std::string load = loading(m.name);
       const auto at = problems_.find(m.name);
-      if (load.empty()) {
-        add(m.name, at != problems_.end() ? at->second
-                    : m.problem.empty()   ? "unloaded"
-                                          : m.problem);
+      if (load.empty() && (at != problems_.end() || !m.problem.empty() || is_served(m.name))) {
+        add(m.name, at != problems_.end() ? at->second : m.problem);
         continue;
       }
       known.insert(m.name);
       for (const formats::model_version& v : m.versions) {
-        if (!instances_.contains({m.name, v.number})) {
-          all.push_back({m.name, fmt::to_string(v.number), "LOADING", load});
-        }
+        if (instances_.contains({m.name, v.number})) continue;
+        all.push_back({m.name, fmt::to_string(v.number), load.empty() ? "UNAVAILABLE" : "LOADING",
+                       load.empty() ? "unloaded" : load});
       }
     }
   } catch (const error& e) {

@@ -65,6 +65,8 @@ class repository_service final : public model_service, public model_repository {
   static constexpr std::uint32_t most_models = 2048;
   /// Names at one time, those among them that were unloaded while a client takes an answer.
   static constexpr std::uint32_t most_names = 4096;
+  /// The status of a load of an ensemble that is served, but lacks a model which cannot be loaded.
+  static constexpr int step_failed = 424;
   /// Largest batch of a model that was not measured yet.
   static constexpr std::uint32_t first_batch = 4;
 
@@ -173,8 +175,11 @@ class repository_service final : public model_service, public model_repository {
   // All of the keeper's.
   void keep();
   void load_all(const std::vector<std::string>& names);
-  void load(const std::string& name, load_source from, bool is_known, answer done);
+  [[nodiscard]] answer logged(const std::string& name, bool is_known, answer done);
   void ask_load(const std::string& name, load_source from, answer done);
+  void need(const std::string& name, bool is_known, answer done);
+  void need_steps(const std::string& name, answer done);
+  [[nodiscard]] std::set<std::string> missing_steps(const served_model& m) const;
   void begin_loads();
   void look_at_time();
   void job_is_over(std::uint64_t number);

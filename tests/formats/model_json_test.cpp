@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <string>
-#include <vector>
 
 namespace cohort::formats::model_json_test {
 namespace {
@@ -30,11 +29,13 @@ TEST_CASE("a config is written in the fields of the text format, integers as num
   "version_policy": {"specific": {"versions": [1, 3]}},
   "max_batch_size": 8,
   "input": [
-    {"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 4]}
+    {"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 4], "format": "FORMAT_NONE", "allow_ragged_batch": false, "optional": false, "is_shape_tensor": false}
   ],
   "output": [
-    {"name": "y", "dims": []}
+    {"name": "y", "dims": [], "label_filename": "", "is_shape_tensor": false}
   ],
+  "batch_input": [],
+  "batch_output": [],
   "dynamic_batching": {
     "preferred_batch_size": [4, 8],
     "max_queue_delay_microseconds": 250
@@ -69,7 +70,11 @@ TEST_CASE("a config that says nothing is written with what holds then") {
   "version_policy": {"latest": {"num_versions": 1}},
   "input": [],
   "output": [],
-  "instance_group": [],
+  "batch_input": [],
+  "batch_output": [],
+  "instance_group": [
+    {"name": "", "kind": "KIND_AUTO", "count": 1}
+  ],
   "default_model_filename": "model.onnx",
   "parameters": {},
   "model_warmup": []
@@ -77,21 +82,6 @@ TEST_CASE("a config that says nothing is written with what holds then") {
 )");
   const model_config all = parse_model_config("config.pbtxt", "version_policy { all {} }");
   CHECK(to_json(all).find(R"("version_policy": {"all": {}},)") != std::string::npos);
-}
-TEST_CASE("an index has a row for each version, with a reason where it is unavailable") {
-  const std::vector<index_entry> index{
-      {.name = "a", .version = 1, .state = version_state::ready},
-      {.name = "a", .version = 12, .state = version_state::loading},
-      {.name = "b", .version = 2, .state = version_state::unloading},
-      {.name = "c", .state = version_state::unavailable, .reason = "no \"1\""}};
-  CHECK(to_json(index) == R"([
-  {"name": "a", "version": "1", "state": "READY"},
-  {"name": "a", "version": "12", "state": "LOADING"},
-  {"name": "b", "version": "2", "state": "UNLOADING"},
-  {"name": "c", "state": "UNAVAILABLE", "reason": "no \"1\""}
-]
-)");
-  CHECK(to_json(std::vector<index_entry>{}) == "[]\n");
 }
 
 }  // namespace

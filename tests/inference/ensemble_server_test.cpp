@@ -179,8 +179,17 @@ TEST_CASE("an ensemble needs its models when it is asked, not when it is loaded"
   CHECK(has(why, "ensemble 'diamond': model 'difference' is not served"));
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 503);
   CHECK(has(c.ask("GET", "/v2/models/diamond/stats").second, R"("fail":{"count":1,)"));
+  CHECK(has(c.ask("POST", "/v2/repository/index").second,
+            R"({"name":"diamond","version":"1","state":"UNAVAILABLE",)"
+            R"("reason":"its model 'difference' is not served"})"));
+  const auto [lacks, what] =
+      c.ask("POST", "/v2/repository/models/diamond/load", "{}", test::shown_token);
+  CHECK(lacks == 424);
+  CHECK(has(what, "ensemble 'diamond': model 'difference' is not loaded: "));
   r.add(difference(3), "difference");
-  CHECK(load(c, "difference") == 200);
+  CHECK(load(c, "diamond") == 200);  // It loads what it lacks.
+  CHECK(has(c.ask("POST", "/v2/repository/index").second,
+            R"({"name":"difference","version":"1","state":"READY")"));
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
   // Its models go and come while it is asked: each request has an answer.
   std::atomic<bool> is_over{false};
@@ -208,6 +217,25 @@ TEST_CASE("an ensemble needs its models when it is asked, not when it is loaded"
   CHECK(load(c, "diamond", "unload") == 200);
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 404);
   CHECK(infer(c, "twice", "[1,3]", "[1,2,3]").first == 200);
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("an ensemble that is loaded brings the models that it lacks") {
+  const repository r;
+  r.add(twice(3), "twice");
+  r.add(difference(3), "difference");
+  r.add(twice(3), "other");
+  add_ensemble(r, "diamond", diamond);
+  test::child_server s{INFERENCE_SERVER, r.options({"--load-model", "diamond"})};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
+  CHECK(infer(c, "other", "[1,3]", "[1,2,3]").first == 404);
+  CHECK(load(c, "twice", "unload") == 200);
+  CHECK(has(c.ask("POST", "/v2/repository/index").second,
+            R"({"name":"twice","version":"1","state":"UNAVAILABLE","reason":"unloaded"})"));
+  CHECK(load(c, "diamond") == 200);
+  CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
   CHECK(s.stop() == 0);
 }
 
