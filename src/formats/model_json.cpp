@@ -140,7 +140,7 @@ void write_warmup(json_writer& w, const model_warmup& m) {
 
 }  // namespace
 
-std::string to_json(const model_config& c) {
+std::string to_json(const model_config& c, instance_kind runs_on) {
   const auto in_microseconds = [](duration d) {
     return std::chrono::duration_cast<std::chrono::microseconds>(d).count();
   };
@@ -175,10 +175,14 @@ std::string to_json(const model_config& c) {
   // One that is written nowhere holds, too.
   const std::vector<instance_group> usual{{.name = c.name}};
   for (const instance_group& g : c.instances.empty() ? usual : c.instances) {
-    w.begin_object(line).field("name", g.name).field("kind", name_of(g.kind));
+    const instance_kind kind = g.kind == instance_kind::automatic ? runs_on : g.kind;
+    w.begin_object(line).field("name", g.name).field("kind", name_of(kind));
     w.field("count", g.count).end_object();
   }
   w.end_array().field("default_model_filename", c.file);
+  for (const std::string_view none : {"cc_model_filenames", "metric_tags", "optimization"}) {
+    w.key(none).begin_object(line).end_object();
+  }
   w.key("parameters").begin_object();
   for (const auto& [key, value] : c.parameters) {
     w.key(key).begin_object(line).field("string_value", value).end_object();

@@ -11,6 +11,8 @@ namespace cohort::formats {
 
 /// A config in the fields of config.pbtxt, integers as numbers. Fields that clients look for are
 /// there even if the config does not have them.
-[[nodiscard]] std::string to_json(const model_config& c);
+/// @param runs_on The kind of its instances where the config leaves that to the server.
+[[nodiscard]] std::string to_json(const model_config& c,
+                                  instance_kind runs_on = instance_kind::cpu);
 
 }  // namespace cohort::formats

@@ -306,16 +306,17 @@ repository_service::instance repository_service::instance_of(opened_version v) {
   const runtime::model_interface& io = i.factory->info();
   live_engine::owner counted = held(name, counters_.find_model(name));
   live_engine::owner version = held(name, counters_.find_version(name, loaded.meta.version));
-  i.shown = std::make_shared<const served_model>(
-      served_model{.id = {},
-                   .meta = std::move(loaded.meta),
-                   .row = model_id{static_cast<std::uint32_t>(counted->index())},
-                   .input = runtime::row_layout{io.inputs, io.max_size},
-                   .output = runtime::row_layout{io.outputs, io.max_size},
-                   .open = std::move(loaded.open),
-                   .config = formats::to_json(loaded.config),
-                   .counted = std::move(counted),
-                   .version = std::move(version)});
+  i.shown = std::make_shared<const served_model>(served_model{
+      .id = {},
+      .meta = std::move(loaded.meta),
+      .row = model_id{static_cast<std::uint32_t>(counted->index())},
+      .input = runtime::row_layout{io.inputs, io.max_size},
+      .output = runtime::row_layout{io.outputs, io.max_size},
+      .open = std::move(loaded.open),
+      .config = formats::to_json(loaded.config, with_.cuda_device ? formats::instance_kind::gpu
+                                                                  : formats::instance_kind::cpu),
+      .counted = std::move(counted),
+      .version = std::move(version)});
   return i;
 }
 

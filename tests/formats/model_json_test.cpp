@@ -44,6 +44,9 @@ TEST_CASE("a config is written in the fields of the text format, integers as num
     {"name": "", "kind": "KIND_CPU", "count": 2}
   ],
   "default_model_filename": "model.onnx",
+  "cc_model_filenames": {},
+  "metric_tags": {},
+  "optimization": {},
   "parameters": {
     "other": {"string_value": "a\"b"},
     "slo_ms": {"string_value": "50"}
@@ -63,7 +66,7 @@ TEST_CASE("a config is written in the fields of the text format, integers as num
 )");
 }
 TEST_CASE("a config that says nothing is written with what holds then") {
-  CHECK(to_json(model_config{}) == R"({
+  CHECK(to_json(model_config{}, instance_kind::gpu) == R"({
   "name": "",
   "platform": "onnxruntime_onnx",
   "backend": "onnxruntime",
@@ -73,9 +76,12 @@ TEST_CASE("a config that says nothing is written with what holds then") {
   "batch_input": [],
   "batch_output": [],
   "instance_group": [
-    {"name": "", "kind": "KIND_AUTO", "count": 1}
+    {"name": "", "kind": "KIND_GPU", "count": 1}
   ],
   "default_model_filename": "model.onnx",
+  "cc_model_filenames": {},
+  "metric_tags": {},
+  "optimization": {},
   "parameters": {},
   "model_warmup": []
 }
