@@ -172,7 +172,7 @@ class adaptive_window {
     double part = 0;
     double busy = 1;
     double typical = 0;
-    double all_busy = 0;        // Busy fraction at which all devices are busy with chance `risk`.
+    double all_busy = 0;        // All devices are busy with chance `risk` at this busy fraction.
     std::uint32_t devices = 0;  // Number of devices that it is computed for.
   };
 
