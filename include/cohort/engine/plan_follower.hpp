@@ -43,8 +43,7 @@ concept plan_maker =
 
 /// Options of following a plan.
 struct follower_options {
-  duration look =
-      std::chrono::milliseconds{100};  ///< Between checks for partitions that are out; > 0.
+  duration look = std::chrono::milliseconds{100};       ///< Between checks for outages; above 0.
   duration longest_warm_up = std::chrono::seconds{10};  ///< As `plan_applier`.
 };
 
