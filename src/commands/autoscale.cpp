@@ -35,8 +35,7 @@ using layout = json_writer::layout;
 constexpr number_range seconds_range{.low = 0, .high = 1e6};
 constexpr number_range widths_s{.low = 0.1, .high = 1e5};
 
-/// The load in steps of a tenth of a window, or a millionth of the run, which the simulator draws
-/// arrivals by.
+/// The load as steps of a tenth of a window, or a millionth of the run, for drawing arrivals.
 sim::load_steps steps_of(const sim::load_curve& load, double length_s, double window_s) {
   std::vector<sim::load_step> steps;
   constexpr double most = 1e6;
@@ -49,10 +48,11 @@ sim::load_steps steps_of(const sim::load_curve& load, double length_s, double wi
   return sim::load_steps{std::move(steps)};
 }
 
-/// The fewest devices for each part of the load, found at a few parts and on lines between them.
+/// The fewest devices for each fraction of the load, found at a few points and interpolated
+/// linearly.
 class least_devices {
  public:
-  /// @param low, high Parts of the rate between which it is asked.
+  /// @param low, high Range of fractions of the rate.
   least_devices(sim::workload w, const registry::policy& p, double rate, std::uint32_t limit,
                 double low, double high) {
     w.load = sim::load_steps{};
@@ -86,7 +86,7 @@ class least_devices {
   }
 
  private:
-  std::vector<std::pair<double, double>> points_;  // Parts and devices.
+  std::vector<std::pair<double, double>> points_;  // Fractions and devices.
 };
 
 struct followed {
@@ -162,7 +162,7 @@ std::string as_text(const followed& a, const registry::policy& p, const sim::wor
   return out + t.text();
 }
 
-/// Devices over time, and the fewest that would do.
+/// Devices over time, and the fewest possible.
 std::string as_svg(const followed& a) {
   drawings::chart c;
   c.title = "Devices over time";
@@ -241,7 +241,7 @@ int autoscale_command(const autoscale_options& o) {
     a.most = std::max(a.most, x.devices);
     a.worst_bad = std::max(a.worst_bad, x.bad_rate);
   }
-  // Every second: as fine as a load changes.
+  // One point per second, as fine as loads change.
   const auto parts = static_cast<std::size_t>(std::clamp(to_seconds(w.measured), 1.0, 1e6));
   const double step_s = to_seconds(w.measured) / static_cast<double>(parts);
   const auto at = [&](std::size_t i) {

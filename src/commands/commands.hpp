@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The subcommands, one source file each. Options come as the user wrote them; each subcommand
-/// checks its own. All return the exit status and throw input_error before they print anything.
+/// The subcommands, one source file each. Options are the user's text; each subcommand checks its
+/// own. All return the exit status and throw input_error before they print anything.
 #pragma once
 
 #include <registry/pack_algorithm.hpp>
@@ -16,7 +16,7 @@ namespace cohort::formats {}
 
 namespace cohort::commands {
 
-// What the command is written in: it puts these folders together and names little of its own.
+// Commands combine these folders and name little of their own.
 using namespace drawings;
 using namespace formats;
 using namespace registry;
@@ -146,7 +146,7 @@ int slice_command(const slice_options& o);
 
 struct interference_options {
   std::string profiles;
-  std::string model;  ///< Files of ONNX; may be empty.
+  std::string model;  ///< ONNX files; may be empty.
   text_option max_length;
   std::string pairs;
   std::string out;
@@ -213,7 +213,7 @@ struct decode_command_options {
   text_option inter_token_slo_ms;
   text_option admission;
   std::string prefill_ms = "0";
-  std::string seed = "1";  ///< Nothing is random; accepted as everywhere.
+  std::string seed = "1";  ///< Nothing is random; accepted for uniformity.
   bool json = false;
 };
 int decode_command(const decode_command_options& o);
@@ -258,16 +258,16 @@ int subclusters_command(const subclusters_options& o);
 /// The values of --solver.
 [[nodiscard]] const name_list& solver_names();
 
-/// Load runs at rising rates, and what was predicted for them.
+/// Load runs at rising rates, and their predictions.
 struct sweep_options {
   std::vector<std::string> runs;       ///< NAME=FILE.json of `cohort load --json`.
   std::vector<std::string> predicted;  ///< NAME=FILE.json of `cohort simulate --json`.
-  std::string setting;                 ///< What was loaded, in words; may be empty.
+  std::string setting;                 ///< Conditions of the load, in words; may be empty.
 };
 /// Load runs, second by second.
 struct course_options {
   std::vector<std::string> runs;  ///< NAME=FILE.json of `cohort load --json`.
-  std::string event;              ///< SECONDS=TEXT: what happened then; may be empty.
+  std::string event;              ///< SECONDS=TEXT: an event; may be empty.
   std::string learned;            ///< CSV file time_s,device,factor; may be empty.
 };
 struct page_options {

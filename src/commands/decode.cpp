@@ -24,7 +24,7 @@ namespace {
 
 using layout = json_writer::layout;
 
-/// What the row of a name holds.
+/// The value in the row of a name.
 template <class... Rows>
 auto value_of(const name_table<Rows...>& table, std::string_view option, std::string_view name) {
   return table.visit(table.list().choose(option, name).row, [](const auto& r) { return r.make; });

@@ -21,16 +21,16 @@ struct served_requests {
   sim::service_result result;
 };
 
-/// Runs each policy that --admission names; none without it.
-/// @throws input_error If an option is out of range, or one lacks another.
+/// Runs each policy that --admission names; returns none without it.
+/// @throws input_error If an option is out of range, or requires another one.
 [[nodiscard]] std::vector<served_requests> serve_requests(const decode_command_options& o,
                                                           const decode_requests& in,
                                                           const sim::decode_options& run);
 
-/// The field `admission`.
+/// Writes the field `admission`.
 void write_served(json_writer& out, const decode_requests& in,
                   std::span<const served_requests> served);
-/// A table for people.
+/// The same as a text table.
 [[nodiscard]] std::string served_text(std::span<const served_requests> served);
 
 }  // namespace cohort::commands

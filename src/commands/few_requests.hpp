@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A warning where models have too few requests to be judged one by one.
+/// Warns if models have too few requests to be judged separately.
 #pragma once
 
 #include "commands.hpp"
@@ -17,22 +17,22 @@
 
 namespace cohort::commands {
 
-/// With fewer, a share of 1 % is a matter of less than ten requests.
+/// With fewer requests 1 % is fewer than ten.
 inline constexpr std::uint64_t enough_requests = 1000;
 
-/// The model that has the fewest of those that have any to expect; null if there is none.
+/// The model with the fewest requests, among those that expect any; null if there is none.
 [[nodiscard]] const sim::model_result* least_requested(
     const std::vector<sim::model_result>& models);
 
-/// Says how many of a run's models have fewer than `enough_requests`, which has the fewest, and how
-/// long a run would do; nothing if all have enough.
+/// Says how many of a run's models have fewer than `enough_requests`, which one has the fewest, and
+/// how long a run would suffice; nothing if all have enough.
 [[nodiscard]] std::optional<std::string> few_requests(const sim::workload& w,
                                                       const std::vector<sim::model_result>& models);
 
-/// The same of runs at this rate, by what is to be expected.
+/// The same for runs at this rate, by expected requests.
 [[nodiscard]] std::optional<std::string> few_requests(const sim::workload& w, double rate);
 
-/// Writes the field `warnings`: what was repaired in the input, and what else there is.
+/// Writes the field `warnings`: repairs of the input, and an optional other warning.
 void write_warnings(json_writer& out, const warnings& repairs,
                     const std::optional<std::string>& warning);
 

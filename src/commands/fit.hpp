@@ -22,10 +22,10 @@ struct linear_fit {
   double error = 0;     ///< Largest |fit − measured| / measured.
 };
 
-/// The line with the least sum of squared relative errors, among those with α and β at least 0. At
-/// least one point; with one, all is α.
+/// The line with the smallest sum of squared relative errors, among those with α and β at least 0.
+/// At least one point; with one, β is 0.
 [[nodiscard]] inline linear_fit fit_line(std::span<const fit_point> points) noexcept {
-  // Weights 1/ms²: an error of a tenth counts the same at batch 1 and at batch 64.
+  // Weights 1/ms²: a relative error counts the same at batch 1 and at batch 64.
   double w = 0;
   double wx = 0;
   double wy = 0;

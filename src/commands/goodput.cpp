@@ -27,20 +27,20 @@ namespace {
 
 using answers = std::vector<found_policy<sim::goodput_result>>;
 
-/// The highest rate whose runs are of a size that can be simulated.
+/// The highest rate with runs small enough to simulate.
 double highest_rate(const sim::workload& w) {
   return std::min(rates.high, most_requests / to_seconds(w.warmup + w.measured));
 }
 
-/// Of a policy that goes by the profiles, and leaves devices idle at its peak for that.
+/// Whether a policy relies on profiles and therefore leaves devices idle at its peak.
 bool trusts_profiles(const policy& how, const sim::goodput_result& peak, const sim::workload& w) {
   const noise_options& n = w.reality.noise;
   const bool runs_longer = n.sigma > 0 || n.bias > 1;
   return runs_longer && !how.tuning && (!peak.at_peak || peak.at_peak->busy_fraction < 0.1);
 }
 
-/// Of a policy that trusts profiles, else of the peak at which a model has the fewest requests, if
-/// single models are judged.
+/// Warns of a policy that trusts profiles; else, if single models are judged, of the peak with the
+/// fewest requests of a model.
 std::optional<std::string> warning_of(const answers& found, const sim::workload& w,
                                       const sim::search_options& o) {
   for (const auto& [how, peak] : found) {

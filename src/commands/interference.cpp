@@ -45,18 +45,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The values of --pairs; whether pairs are left out once they tell no more.
+/// The values of --pairs; the flag: whether to stop once more pairs add nothing.
 constexpr name_table pair_choices{
     row{"all", "every pair of models, and each model with itself", false},
     row{"auto", "rounds that cover each model once, until another round adds nothing", true}};
-/// The values of --clock; whether the time of the work itself counts.
+/// The values of --clock; the flag: whether to time the work itself.
 constexpr name_table clocks{
     row{"busy", "the work alone, without the time of other programs on its core (host)", true},
     row{"wall", "all time from the first call to the completion", false}};
 
-/// What is run as a model of the profile.
+/// The model that is run for a model of the profile.
 struct model_source {
-  std::string what;  ///< A name, or a file of ONNX.
+  std::string what;  ///< A name, or an ONNX file.
   std::uint32_t max_length = 512;
 };
 
@@ -70,7 +70,7 @@ struct interference_plan {
   std::uint32_t turns;
   fit_options fit;
   std::vector<model_source> sources;  ///< Of the profile's models.
-  std::string note;                   ///< What was left out; empty if nothing.
+  std::string note;                   ///< Anything left out; else empty.
 
   [[nodiscard]] bool stops_early() const {
     return pair_choices.visit(pairs.row, [](const auto& r) { return r.make; });
@@ -86,7 +86,7 @@ extern "C" void note_stop(int which) {
   stop_flag = true;
 }
 
-/// While it lives, SIGINT and SIGTERM are noted instead of ending the program.
+/// While it exists, SIGINT and SIGTERM are noted instead of ending the program.
 class stop_watch {
  public:
   stop_watch()
@@ -104,7 +104,7 @@ class stop_watch {
   handler end_;
 };
 
-/// The integers of a comma-separated list, ascending and distinct.
+/// Parses a comma-separated list of integers, ascending and distinct.
 std::vector<std::uint32_t> integers_of(std::string_view option, std::string_view list,
                                        const integer_range& range) {
   std::set<std::uint32_t> out;
@@ -117,7 +117,7 @@ std::vector<std::uint32_t> integers_of(std::string_view option, std::string_view
   }
 }
 
-/// The models must be ones that can be run here, and at least two.
+/// Checks that there are at least two models, all runnable here.
 std::vector<model_source> parse_sources(const interference_options& o, const choice& executor,
                                         const profile_dir& profiles) {
   if (profiles.models.size() < 2) {
@@ -177,7 +177,7 @@ std::vector<std::vector<std::uint32_t>> parse_batches(const interference_options
   return out;
 }
 
-/// Splits of the sizes that were measured of all models, on partitions that share nothing.
+/// Splits of the sizes measured for all models, on partitions that share nothing.
 void parse_splits(const interference_options& o, const profile_dir& profiles,
                   interference_plan& p) {
   std::vector<std::uint32_t> sizes = profiles.common_sizes();
@@ -240,7 +240,7 @@ interference_plan parse_plan(const interference_options& o, const profile_dir& p
   return p;
 }
 
-/// Where results go. The profile's own files are copied to it, so that it can be planned with.
+/// The folder for results. The profile's own files are copied there, so that plans can use it.
 class result_folder {
  public:
   /// @throws input_error If it cannot be written, or has files of another profile.
@@ -275,7 +275,7 @@ class result_folder {
   std::vector<std::pair<std::string, std::string>> copies_;
 };
 
-/// What an earlier run left.
+/// Results of an earlier run.
 std::vector<measured_neighbour> rows_before(const result_folder& out, const profile_dir& profiles) {
   const std::string file = out.file("pairs.csv");
   if (!fs::exists(file)) return {};
@@ -289,14 +289,14 @@ std::vector<measured_neighbour> rows_before(const result_folder& out, const prof
   }
 }
 
-/// Measures what is not there yet.
+/// Measures the missing pairs.
 class pair_measuring {
  public:
   pair_measuring(const interference_plan& p, const profile_dir& profiles, const result_folder& out,
                  std::vector<measured_neighbour> rows)
       : plan_{p}, profiles_{profiles}, out_{out}, rows_{std::move(rows)} {}
 
-  /// @throws stop_asked  @throws input_error If rows are of another device.
+  /// @throws stop_asked  @throws input_error If rows are for another device.
   void run() {
     const auto rounds = rounds_of(profiles_.models.size(), plan_.fit.seed);
     std::size_t cases = 0;
@@ -373,7 +373,7 @@ class pair_measuring {
     const auto machine = prepare(pair);
     const std::string device = fmt::format("{}, {} clock", machine->device(), plan_.clock.name);
     check_device(device);
-    // Blocks of both sides alone, before, between and after the turns, and the turns themselves.
+    // Blocks of each side alone before, between and after the turns, plus the turns themselves.
     const runner_options o{
         .block_s = plan_.seconds / (3 * plan_.turns + 2),
         .busy = clocks.visit(plan_.clock.row, [](const auto& r) { return r.make; }),
@@ -467,7 +467,7 @@ int interference_command(const interference_options& o) {
   if (run.fit.model) {
     write_file(out.file("interference.csv"), coefficients_csv(*run.fit.model));
   } else {
-    fs::remove(out.file("interference.csv"));  // One of an earlier run would count.
+    fs::remove(out.file("interference.csv"));  // An earlier run's file would be used.
   }
   write_file(out.file("interference.json"), summary);
   write_file(out.file("interference.svg"), interference_svg(run, profiles));
@@ -476,7 +476,7 @@ int interference_command(const interference_options& o) {
                "cohort: stopped with {} factors measured, in {}: the same command goes on\n",
                run.rows.size(), o.out);
     (void)std::raise(stop_signal);
-    return 128 + stop_signal;  // Where the signal is ignored, as in the background of a shell.
+    return 128 + stop_signal;  // Also if the signal is ignored, as in a shell's background.
   }
   print(o.json ? summary
                : fmt::format("{}\nwrote pairs.csv, {}interference.json, interference.svg to {}{}\n",

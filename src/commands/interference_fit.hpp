@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The fit to measured pairs, and how well it tells pairs that it has not seen.
+/// Fits measured pairs, and tests how well the fit predicts unseen pairs.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -22,39 +22,39 @@
 
 namespace cohort::commands {
 
-/// How pairs are held back.
+/// How pairs are held back for testing.
 struct fit_options {
-  double hold_back = 0.3;  ///< Part of the pairs of models, from 0 to below 1.
-  std::uint64_t seed = 1;  ///< Draws them.
+  double hold_back = 0.3;  ///< Fraction of the pairs of models, from 0 to below 1.
+  std::uint64_t seed = 1;  ///< Chooses them.
 };
 
-/// A measured factor, and what a fit that has not seen its pair says of it.
+/// A measured factor, and its prediction by a fit without its pair.
 struct foretold {
-  std::size_t row;  ///< Of the rows given.
+  std::size_t row;  ///< Index in the given rows.
   double predicted;
 };
 
-/// What was fitted. `error` and `ignored` are of the same measured factors.
+/// The result of a fit. `error` and `ignored` refer to the same measured factors.
 struct interference_fit {
   std::optional<packing::interference_model> model{};
-  std::string why_not{};    ///< One line, where there is no model.
-  std::size_t fitted = 0;   ///< Pairs of models that the model was fitted to.
+  std::string why_not{};    ///< One line, if there is no model.
+  std::size_t fitted = 0;   ///< Pairs of models used for the fit.
   std::size_t held = 0;     ///< Pairs that were held back, each in turn if `one_by_one`.
-  bool one_by_one = false;  ///< Each pair was told by a fit to all others.
+  bool one_by_one = false;  ///< Each pair was predicted by a fit to all others.
   std::vector<foretold> told{};
   packing::interference_error error{};    ///< Of the fit.
-  packing::interference_error ignored{};  ///< Of saying that nobody slows anybody down.
+  packing::interference_error ignored{};  ///< Of assuming no interference.
 };
 
-/// With fewer pairs of models than this each is held back in turn.
+/// With fewer pairs of models, each is held back in turn.
 inline constexpr std::size_t enough_pairs = 10;
 
 [[nodiscard]] inline model_pair pair_of(const formats::measured_neighbour& r) {
   return std::minmax(r.self.model, r.other.model);
 }
 
-/// Fits the rows whose models both have a usage. Held back are whole pairs of models, with all
-/// their batches and partitions: a pair's other batches would tell too much.
+/// Fits the rows with usages of both models. Whole pairs of models are held back, with all their
+/// batches and partitions: a pair's other batches would reveal too much.
 [[nodiscard]] inline interference_fit fit_pairs(std::span<const formats::measured_neighbour> rows,
                                                 std::span<const packing::model_profile> models,
                                                 const fit_options& o) {
@@ -79,7 +79,7 @@ inline constexpr std::size_t enough_pairs = 10;
     out.why_not = "no measured pair has two models whose usage is known";
     return out;
   }
-  std::ranges::sort(pairs);  // What is held back is no matter of the order of measuring.
+  std::ranges::sort(pairs);  // The selection must not depend on the order of measuring.
   std::mt19937_64 random{o.seed};
   for (std::size_t i = pairs.size(); i > 1; --i) std::swap(pairs[i - 1], pairs[random() % i]);
 
@@ -120,7 +120,7 @@ inline constexpr std::size_t enough_pairs = 10;
         tell(fit_without(all.subspan(i, 1)), all.subspan(i, 1));
       }
       out.held = pairs.size();
-    } catch (const config_error&) {  // Without some pair there is nothing left to fit to.
+    } catch (const config_error&) {  // Without some pair the rest does not suffice for a fit.
       out.told.clear();
     }
   }
@@ -136,8 +136,8 @@ inline constexpr std::size_t enough_pairs = 10;
   return out;
 }
 
-/// The same, but no fit if what it tells of the models on sizes of theirs cannot be: `cohort pack`
-/// would refuse it.
+/// Like `fit_pairs`, but without a fit if its factors for the models' own sizes are unbelievable:
+/// `cohort pack` would refuse it.
 [[nodiscard]] inline interference_fit believable_fit(
     std::span<const formats::measured_neighbour> rows,
     std::span<const packing::model_profile> models, const fit_options& o) {

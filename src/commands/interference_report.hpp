@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What `cohort interference` measured and fitted, as JSON, as text and as a picture.
+/// Reports the results of `cohort interference` as JSON, text and a chart.
 #pragma once
 
 #include <formats/pairs_file.hpp>
@@ -14,9 +14,9 @@
 
 namespace cohort::commands {
 
-/// All that there is to tell.
+/// All results of a run.
 struct interference_run {
-  std::string pairs;   ///< As --pairs says.
+  std::string pairs;   ///< The value of --pairs.
   std::string device;  ///< Of the rows; empty without any.
   std::uint64_t seed = 1;
   std::size_t possible = 0;  ///< Pairs of models.
@@ -26,13 +26,13 @@ struct interference_run {
 
 [[nodiscard]] std::string interference_json(const interference_run& r,
                                             const formats::profile_dir& profiles);
-/// A table of pairs, and sentences on the fit.
+/// A table of pairs, and sentences about the fit.
 [[nodiscard]] std::string interference_text(const interference_run& r,
                                             const formats::profile_dir& profiles);
 /// Factors predicted against measured.
 [[nodiscard]] std::string interference_svg(const interference_run& r,
                                            const formats::profile_dir& profiles);
-/// The one row of interference.csv. @param m The fit.
+/// The single row of interference.csv. @param m The fit.
 [[nodiscard]] std::string coefficients_csv(const packing::interference_model& m);
 
 }  // namespace cohort::commands

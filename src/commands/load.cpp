@@ -90,7 +90,7 @@ class checker {
   std::map<std::pair<std::string, std::string>, std::vector<double>> known_;
 };
 
-/// The smallest bound that holds the median batch; 0 if there was none.
+/// The smallest bucket that contains the median batch; 0 if there was none.
 std::uint32_t batch_median(const serve::load_result& r) {
   const auto all = r.batches_up_to.find(UINT32_MAX);
   if (all == r.batches_up_to.end() || all->second == 0) return 0;
@@ -235,7 +235,7 @@ int load_command(const load_command_options& o) {
     r = serve::run_load(run);
   }
   print(o.json ? to_json(r, run.rate) : to_text(r, run.rate, run.verify > 0));
-  if (r.was_interrupted) return 130;  // As a shell says of a program that SIGINT ended.
+  if (r.was_interrupted) return 130;  // As shells report a program ended by SIGINT.
   return r.wrong > 0 ? 1 : 0;
 }
 

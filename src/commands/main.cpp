@@ -30,7 +30,7 @@
 namespace cohort::commands {
 namespace {
 
-/// A subcommand under a heading, with an example below its help.
+/// Adds a subcommand under a heading, with an example below its help.
 CLI::App* add(CLI::App& app, const char* group, const char* name, const char* what,
               const std::string& example) {
   CLI::App* sub = app.add_subcommand(name, what)->group(group);
@@ -38,7 +38,7 @@ CLI::App* add(CLI::App& app, const char* group, const char* name, const char* wh
   return sub;
 }
 
-/// An option, or an argument, whose default is what `into` holds.
+/// Adds an option or argument; its default is the value of `into`.
 template <class T>
 CLI::Option* option(CLI::App* sub, const char* name, T& into, const std::string& what,
                     const char* type) {
@@ -47,7 +47,7 @@ CLI::Option* option(CLI::App* sub, const char* name, T& into, const std::string&
   return o;
 }
 
-/// One that takes a name of a table.
+/// Adds an option with the names of a table as values.
 template <class T>
 CLI::Option* choice_option(CLI::App* sub, const char* name, T& into, const std::string& what,
                            const name_list& names, const char* type) {
@@ -58,7 +58,7 @@ void flag(CLI::App* sub, const char* name, bool& into, const char* what) {
   sub->add_flag(name, into, what)->disable_flag_override();
 }
 
-// Options that several subcommands have.
+// Options shared by several subcommands.
 
 void workload_argument(CLI::App* sub, std::string& file) {
   option(sub, "WORKLOAD", file, "workload file (JSON); - reads standard input", "FILE")->required();
@@ -186,7 +186,7 @@ void add_simulate(CLI::App& app, simulate_options& o) {
   json_flag(sub, o.json);
 }
 
-/// What `goodput` and `min-devices` share but for their own search.
+/// Options shared by `goodput` and `min-devices`, except their own search.
 template <class Options>
 void add_policies(CLI::App* sub, Options& o) {
   heading(*sub, "Policies");
@@ -519,7 +519,7 @@ void add_page(CLI::App& app, page_options& o) {
       ->required();
 }
 
-// Options that `pack` and `replan` share.
+// Options shared by `pack` and `replan`.
 
 void add_planning_options(CLI::App* sub, pack_options& o, const char* limit) {
   choice_option(sub, "--slo-rule", o.slo_rule,
@@ -625,7 +625,7 @@ void add_subclusters(CLI::App& app, subclusters_options& o) {
   json_flag(sub, o.json);
 }
 
-/// Prints one line, whatever the text holds. @returns The exit status.
+/// Prints an error as one line, whatever it contains. @returns The exit status.
 int complain(std::string_view what) {
   std::string line{what};
   std::ranges::replace(line, '\n', ' ');
@@ -708,7 +708,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using cohort::commands::complain;
-  // May start the program anew, which the other subcommands need not wait for.
+  // This may restart the program, so it is not done for the other subcommands.
   const std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "profile" || name == "interference") cohort::runtime::prepare_blas(argv);
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The smallest stages that a model of ONNX can be cut into, and running some of them together.
+/// Finds the smallest possible stages of an ONNX model, and runs some of them together.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -31,22 +31,22 @@
 
 namespace cohort::commands {
 
-/// How pieces are looked for.
+/// How to find pieces.
 struct piece_options {
   std::string name{};            ///< The model's.
-  std::uint32_t max_size = 512;  ///< As of a session.
-  std::size_t most_tensors = 3;  ///< That cross a cut; at least 1.
+  std::uint32_t max_size = 512;  ///< As for a session.
+  std::size_t most_tensors = 3;  ///< Maximum that cross a cut; at least 1.
   std::size_t most_pieces = 64;  ///< More are joined; at least 1.
-  bool splits_fusions = false;   ///< Also cuts where answers may be rounded otherwise.
+  bool splits_fusions = false;   ///< Also cuts where results may be rounded differently.
 };
 
-/// A model and where it can be cut: all places leave a row a request.
+/// A model and its possible cuts: at each a row per request crosses.
 class onnx_pieces {
  public:
   using session = runtime::onnx::session;
   using sessions = std::vector<std::shared_ptr<const session>>;
 
-  /// Finds the places, and by running the model on zeros what crosses them.
+  /// Finds the cuts and, by running the model on zeros, the tensors that cross them.
   /// @throws config_error If the model cannot be loaded or run.
   onnx_pieces(formats::onnx_model m, std::shared_ptr<const runtime::onnx::library> with,
               piece_options o)
@@ -70,19 +70,19 @@ class onnx_pieces {
 
   [[nodiscard]] const formats::onnx_model& model() const noexcept { return model_; }
   [[nodiscard]] const std::shared_ptr<const session>& whole() const noexcept { return whole_; }
-  /// Places that few enough tensors cross, whatever these are.
+  /// Number of places that few enough tensors cross, whatever their kind.
   [[nodiscard]] std::size_t places() const noexcept { return places_; }
   /// Between the pieces; may be empty.
   [[nodiscard]] const std::vector<formats::onnx_cut>& cuts() const noexcept { return cuts_; }
-  /// Of a row that crosses a cut, at the largest size.
+  /// Bytes of a row that crosses a cut, at the largest size.
   [[nodiscard]] std::size_t bytes(const formats::onnx_cut& c) const {
     std::vector<runtime::tensor_info> row;
     for (const std::string& name : c.tensors) row.push_back(tensors_.at(name));
     return runtime::row_layout{row, whole_->interface().max_size}.bytes();
   }
 
-  /// Loads stages, each as whoever reads them from files will.
-  /// @throws config_error If one cannot be loaded, or is not read as the model was.
+  /// Loads stages as readers of their files will.
+  /// @throws config_error If a stage cannot be loaded, or is read differently from the model.
   [[nodiscard]] sessions load_stages(std::span<const formats::onnx_model> stages) const {
     sessions loaded;
     for (const formats::onnx_model& s : stages) {
@@ -105,7 +105,7 @@ class onnx_pieces {
     return {.name = options_.name, .max_size = options_.max_size};
   }
 
-  /// Has the runtime tell what crosses: as outputs of a copy of the model.
+  /// Finds the tensors that cross, by making them outputs of a copy of the model.
   void describe(const std::vector<formats::onnx_cut>& cuts) {
     for (const runtime::tensor_info& t : whole_->interface().inputs) tensors_[t.name] = t;
     formats::onnx_model copy = model_;
@@ -127,7 +127,7 @@ class onnx_pieces {
     }
   }
 
-  /// Keeps as many cuts as there may be, evenly.
+  /// Reduces the cuts evenly to the maximum number.
   void thin(std::vector<formats::onnx_cut>& all) {
     const std::size_t most = options_.most_pieces - 1;
     if (all.size() <= most) {
@@ -139,7 +139,7 @@ class onnx_pieces {
     }
   }
 
-  /// Declares what crosses, with the names that the inputs have for batch and size.
+  /// Declares the crossing tensors, with the inputs' names for batch and size.
   void declare() {
     std::string batch = "batch";
     std::string size = "length";
@@ -179,13 +179,13 @@ class onnx_pieces {
   std::shared_ptr<const session> whole_;
   std::size_t places_ = 0;
   std::vector<formats::onnx_cut> cuts_;
-  std::map<std::string, runtime::tensor_info> tensors_;  // That can be in a row.
+  std::map<std::string, runtime::tensor_info> tensors_;  // Those possible in a row.
 };
 
 /// Dense tensors.
 using dense_tensors = std::vector<std::vector<std::byte>>;
 
-/// Runs stages one behind the other on dense inputs. @returns The outputs of the last.
+/// Runs stages in sequence on dense inputs. @returns The outputs of the last.
 /// @throws device_error If one fails.
 [[nodiscard]] inline dense_tensors run_stages(const onnx_pieces::sessions& stages,
                                               dense_tensors tensors, std::uint32_t rows,
@@ -205,9 +205,9 @@ using dense_tensors = std::vector<std::vector<std::byte>>;
   return tensors;
 }
 
-/// How far answers are from those that they should be: the largest difference, relative to the
-/// largest absolute value of its tensor. 0: they are the same bit by bit. Infinite: numbers other
-/// than FP32 and FP64 differ, or some are no numbers.
+/// How far results are from the expected ones: the largest difference, relative to the largest
+/// absolute value of its tensor. 0: bitwise equal. Infinite: values other than FP32 and FP64
+/// differ, or some are not numbers.
 [[nodiscard]] inline double difference(const std::vector<runtime::tensor_info>& of,
                                        const dense_tensors& expected, const dense_tensors& got) {
   const auto apart = [](auto zero, const std::vector<std::byte>& a,
@@ -224,7 +224,7 @@ using dense_tensors = std::vector<std::vector<std::byte>>;
       most = std::max(most, gap);
       largest = std::max(largest, std::abs(static_cast<double>(x)));
     }
-    // Zeros of two signs are not the same bits.
+    // Zeros with different signs are not bitwise equal.
     return std::max(most / std::max(largest, 1e-30), std::numeric_limits<double>::min());
   };
   double most = 0;

@@ -18,7 +18,7 @@ namespace {
 
 namespace onnx = runtime::onnx;
 
-/// What the runtime says of all that nodes give: as outputs of a copy of the model.
+/// The runtime's types of all node outputs, by making them outputs of a copy of the model.
 std::map<std::string, runtime::tensor_info> tensors_of(
     const formats::onnx_model& m, const onnx::session& whole,
     const std::shared_ptr<const onnx::library>& with) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many bytes a model of ONNX moves: counted from its graph, not measured.
+/// Bytes that an ONNX model moves: counted from its graph, not measured.
 #pragma once
 
 #include <cohort/runtime/tensor.hpp>
@@ -20,12 +20,12 @@
 
 namespace cohort::commands {
 
-/// A model's nodes with the bytes that they read and write: constants, and a row of what differs
-/// from request to request.
+/// A model's nodes with the bytes that they read and write: constants, and a row of data that
+/// depends on the request.
 class onnx_traffic {
  public:
-  /// @param tensors Of a row, by name: those that are not here count as nothing, such as what is
-  /// computed from shapes.  @param size Of the rows.
+  /// @param tensors Tensors of a row, by name: others, such as those computed from shapes, count as
+  /// nothing.  @param size Of the rows.
   onnx_traffic(const formats::onnx_model& m,
                const std::map<std::string, runtime::tensor_info>& tensors, std::uint32_t size) {
     const std::map<std::string_view, double> constants = bytes_of_constants(m);
@@ -44,9 +44,8 @@ class onnx_traffic {
     }
   }
 
-  /// Of one batch, as `models::count_traffic` has it, but for the operations, which are not
-  /// counted. Each node counts what it reads and writes once, as the graph has it: a runtime that
-  /// joins nodes moves less. O(nodes).
+  /// Traffic of one batch, as in `models::count_traffic`, but without operations. Each node counts
+  /// its reads and writes once, by the graph: a runtime that fuses nodes moves less. O(nodes).
   [[nodiscard]] models::traffic of_batch(std::uint32_t batch, std::size_t cache_bytes) const {
     models::traffic t;
     for (const node& n : nodes_) {
@@ -56,7 +55,7 @@ class onnx_traffic {
     }
     return t;
   }
-  /// The nodes of another model, too: that of the next stage.
+  /// Adds the nodes of another model, such as the next stage.
   void add(const onnx_traffic& more) {
     nodes_.insert(nodes_.end(), more.nodes_.begin(), more.nodes_.end());
   }
@@ -67,7 +66,7 @@ class onnx_traffic {
     double row = 0;
   };
 
-  /// Nodes that name what is there otherwise, and move nothing.
+  /// Nodes that only rename or reshape data, and move none.
   static bool only_names(std::string_view op) {
     constexpr std::array<std::string_view, 7> all{"Constant", "Flatten", "Identity", "Reshape",
                                                   "Shape",    "Squeeze", "Unsqueeze"};
@@ -87,9 +86,9 @@ class onnx_traffic {
   std::vector<node> nodes_;
 };
 
-/// Of a file, or of all stages of a folder. ONNX Runtime is found by the environment or the system,
-/// and asked for the shapes between nodes.
-/// @param max_length Of a dynamic length: rows are counted at that.
+/// Counts a file, or all stages of a folder. ONNX Runtime is found by the environment or the
+/// system, and provides the shapes between nodes.
+/// @param max_length Of a dynamic length: rows are counted at that length.
 /// @throws config_error If a file cannot be read or run.  @throws input_error If it is no model.
 [[nodiscard]] onnx_traffic count_onnx_traffic(const std::string& file, std::uint32_t max_length);
 

@@ -39,7 +39,7 @@ using packing::packing_result;
 
 constexpr const char* status_names[] = {"feasible", "infeasible", "unknown"};
 
-/// Grids are made anew only when what they depend on changes from one demand to the next.
+/// Grids are rebuilt only when their inputs change from one demand to the next.
 class grid_cache {
  public:
   grid_cache(const profile_dir& profiles, bool padded) : profiles_{profiles}, padded_{padded} {}
@@ -73,7 +73,7 @@ struct packed {
   std::vector<sim::plan_counts> end_to_end{};                ///< By application.
 };
 
-/// What is done to every demand.
+/// Settings for every demand.
 struct pack_job {
   const pack_algorithm& algorithm;
   profile_dir profiles;
@@ -86,9 +86,10 @@ packing_problem problem_of(const demand& d, packing::slo_rule rule) {
   return {.gpus = d.gpus, .rule = rule, .memory_mb = d.memory_mb, .rates_rps = d.rates_rps};
 }
 
-/// The plan under Poisson arrivals of the rates asked for, with interference if it was planned for.
+/// Simulates the plan under Poisson arrivals at the demanded rates, with interference if planned
+/// for.
 void simulate(const pack_job& job, const demand& d, const latency_grid& grid, packed& a) {
-  std::vector<double> apart = d.rates_rps;  // What does not come from applications.
+  std::vector<double> apart = d.rates_rps;  // Without the applications' rates.
   for (const named_application& app : d.applications) {
     app.what.graph.for_each_model(
         [&](model_id m, double times) { apart[m.index()] -= app.what.rate_rps * times; });
@@ -113,12 +114,12 @@ void simulate(const pack_job& job, const demand& d, const latency_grid& grid, pa
   a.end_to_end = s.end_to_end();
 }
 
-/// What an answer was proven of, if that is not what was asked; empty if it is.
+/// The assumption under which an answer was proven, if it differs from the question; else empty.
 std::string what_was_proven(const pack_job& job, const demand& d, const packing_problem& problem) {
   std::string of;
   if (job.algorithm.padded) {
     grid_cache plain{job.profiles, false};
-    // Some demands are impossible with padding or without.
+    // Some demands are impossible with or without padding.
     if (!refuse_impossible(plain.get(d), problem).reason.empty()) return of;
     of = "under worst-neighbour padding: --pad none may serve it";
   }
@@ -129,7 +130,7 @@ std::string what_was_proven(const pack_job& job, const demand& d, const packing_
   return of;
 }
 
-/// Refuses what the algorithm or the simulation cannot take, before anything is planned.
+/// Refuses demands unsuitable for the algorithm or the simulation, before any planning.
 /// @param where Names the demand in errors.
 void check_demand(const std::string& where, const pack_options& o, const pack_job& job,
                   const demand& d) {
@@ -163,8 +164,8 @@ packed solve(const pack_job& job, const demand& d, grid_cache& grids) {
   const clock::time_point start = clock::now();
   packed a{.result = algorithm.run(grids.shared(), problem, job.profiles.interference)};
   a.seconds = std::chrono::duration<double>(clock::now() - start).count();
-  // The bound is one of the rates with their margin. Of t times the demand these grow by t at most
-  // and by its root at least (the other way round where t is below 1).
+  // The bound is for the rates with their margin. For t times the demand these grow at most by t
+  // and at least by its root (the reverse if t is below 1).
   if (job.margin.deviations > 0 && a.result.bound) {
     const double bound = *a.result.bound;
     a.result.bound = std::min(bound < 1 ? bound : bound * bound,
@@ -174,7 +175,7 @@ packed solve(const pack_job& job, const demand& d, grid_cache& grids) {
     const std::string of = what_was_proven(job, d, problem);
     if (!of.empty()) a.result.reason += fmt::format(" ({})", of);
   }
-  // Without padding a plan may be broken by its own neighbours.
+  // Without padding a plan's own gpu-lets may break it.
   if (a.result.schedulable() && algorithm.interference && !algorithm.padded) {
     const auto broken = verify(grid, problem, a.result.plan, job.profiles.interference);
     if (!broken.empty()) {
@@ -286,7 +287,7 @@ int pack_scenarios(const pack_options& o, const pack_job& job) {
 
   grid_cache grids{job.profiles, job.algorithm.padded};
   bool all = true;
-  std::string answers;  // Printed once all are known to be good: no partial result beside an error.
+  std::string answers;  // Printed when all are valid: no partial output before an error.
   progress_bar bar{job.algorithm.name, "demands"};
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const packed a = naming(places[i], [&] { return solve(job, demands[i], grids); });
@@ -301,7 +302,7 @@ int pack_scenarios(const pack_options& o, const pack_job& job) {
   return all ? 0 : 1;
 }
 
-/// A schedule brings its own algorithm and rule: options that would change nothing are refused.
+/// A schedule has its own algorithm and rule: options without effect are refused.
 void refuse_beside_verify(const pack_options& o) {
   constexpr const char* expected = "no such option with --verify";
   const auto absent = [&](const char* name, const text_option& value) {
@@ -316,7 +317,7 @@ void refuse_beside_verify(const pack_options& o) {
   absent("--svg", o.svg);
   absent("--simulate-s", o.simulate_s);
   if (o.interference) throw input_error{fmt::format("--interference: expected {}", expected)};
-  // These always have a value: their default may as well have been given.
+  // These always have a value, so a default cannot be told from a given value.
   const pack_options defaults;
   const auto unchanged = [&](const char* name, std::string pack_options::* value) {
     if (o.*value != defaults.*value) fail(name, quote_short(o.*value), expected);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which pairs of models are run side by side, in which order, and when there are enough of them.
+/// Chooses pairs of models to run side by side, their order, and when to stop.
 #pragma once
 
 #include <formats/pairs_file.hpp>
@@ -17,7 +17,7 @@
 
 namespace cohort::commands {
 
-/// Two models by number, the smaller one first; a model may be its own neighbour.
+/// Two models by index, the smaller one first; a model may be its own neighbour.
 using model_pair = std::pair<std::size_t, std::size_t>;
 
 /// Two batches on partitions of one device.
@@ -28,10 +28,10 @@ struct pair_case {
   auto operator<=>(const pair_case&) const = default;
 };
 
-/// What partitions the two sides have, in percent.
+/// The partitions of the two sides, in percent.
 using partition_split = std::pair<std::uint32_t, std::uint32_t>;
 
-/// All splits of the sizes that fit a device and leave no room for a larger one of the sizes.
+/// All splits of the sizes that fit a device without room for a larger size.
 [[nodiscard]] inline std::vector<partition_split> splits_of(std::span<const std::uint32_t> sizes) {
   std::vector<partition_split> out;
   for (const std::uint32_t a : sizes) {
@@ -40,7 +40,7 @@ using partition_split = std::pair<std::uint32_t, std::uint32_t>;
       if (a + b <= 100) largest = std::max(largest, b);
     }
     if (largest > 0) out.emplace_back(a, largest);
-    // The same two sizes the other way round, where they are not a split of their own.
+    // The same two sizes exchanged, if that is not another split.
     if (largest > 0 && std::ranges::find(out, partition_split{largest, a}) == out.end()) {
       out.emplace_back(largest, a);
     }
@@ -51,8 +51,8 @@ using partition_split = std::pair<std::uint32_t, std::uint32_t>;
   return out;
 }
 
-/// Every batch of one model next to every batch of the other on every split. Of a model with
-/// itself, what is the same with its sides exchanged occurs once.
+/// Every batch of one model next to every batch of the other on every split. For a model with
+/// itself, cases that differ only by exchanging the sides occur once.
 [[nodiscard]] inline std::vector<pair_case> cases_of(
     model_pair models, std::span<const std::vector<std::uint32_t>> batches,
     std::span<const partition_split> splits) {
@@ -72,9 +72,9 @@ using partition_split = std::pair<std::uint32_t, std::uint32_t>;
   return out;
 }
 
-/// Every pair once, in rounds: in each, every model has one neighbour, or none where their number
-/// is odd; one round is of models with themselves. Rounds come in an order drawn from `seed`, so
-/// that the first few cover each model as often as one another. (The circle method.)
+/// Every pair once, in rounds: in each, every model has one neighbour, or none if their number is
+/// odd; one round has models with themselves. The order of rounds is drawn from `seed`; the first
+/// few cover all models equally. (The circle method.)
 [[nodiscard]] inline std::vector<std::vector<model_pair>> rounds_of(std::size_t models,
                                                                     std::uint64_t seed) {
   std::vector<std::vector<model_pair>> rounds(1);
@@ -95,13 +95,13 @@ using partition_split = std::pair<std::uint32_t, std::uint32_t>;
   return rounds;
 }
 
-/// When `auto` stops: after three rounds at least, once two rounds in a row have not made the error
-/// smaller by a twentieth; where no error is known, after three.
+/// When `auto` stops: after at least three rounds, once two rounds in a row have reduced the error
+/// by less than 1/20; if the error is unknown, after three.
 class enough_rounds {
  public:
   static constexpr std::size_t least = 3;
 
-  /// A round is over. @param error On pairs held back, if it is known.
+  /// Ends a round. @param error On pairs held back, if known.
   void add(std::optional<double> error) noexcept {
     ++rounds_;
     const bool better = error && *error < 0.95 * best_;

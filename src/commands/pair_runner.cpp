@@ -42,7 +42,7 @@ std::array<double, 2> pair_runner::together() {
       for (const clock::time_point start = clock::now(); !over;) {
         check_stop();
         const double took = run(side);
-        if (over && enough) break;  // The other one had ended.
+        if (over && enough) break;  // The other side has finished.
         ms.at(side).push_back(took);
         if (enough || clock::now() - start < block) continue;
         enough = true;

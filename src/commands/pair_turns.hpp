@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How much slower two batches run side by side than alone, on a machine that is faster or slower
-/// for a while: in turns, each judged by the solo runs before and after it. Owns no clock.
+/// Measures how much slower two batches run side by side than alone, on a machine with varying
+/// speed: in turns, each compared with the solo runs before and after it. Uses no clock itself.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -17,34 +17,33 @@
 
 namespace cohort::commands {
 
-/// The mean of the middle two of an even number. @param of Not empty.
+/// The median; for an even number, the mean of the middle two. @param of Not empty.
 [[nodiscard]] inline double middle_of(std::vector<double> of) {
   std::ranges::sort(of);
   const std::size_t half = of.size() / 2;
   return of.size() % 2 == 1 ? of[half] : (of[half - 1] + of[half]) / 2;
 }
 
-/// What can run a pair of batches: `alone(side)` is the latency of a few runs of side 0 or 1 while
-/// the other side is idle, `together()` those of both while both run all the time; in ms.
+/// Runs a pair of batches: `alone(side)` returns the latency of a few runs of side 0 or 1 while the
+/// other side is idle, `together()` those of both while both run continuously; in ms.
 template <class M>
 concept pair_machine = requires(M& m, std::size_t side) {
   { m.alone(side) } -> std::same_as<double>;
   { m.together() } -> std::same_as<std::array<double, 2>>;
 };
 
-/// What one side of a pair bore.
+/// Measurements of one side of a pair.
 struct side_times {
   double alone_ms = 0;   ///< Median of the solo runs.
   double beside_ms = 0;  ///< Median of the runs side by side.
   double factor = 1;     ///< Median over turns of beside / (mean of the solos before and after it).
-  /// Median of |later / earlier - 1| of solo runs with one turn between them: what the machine
-  /// changes by on its own.
+  /// Median of |later / earlier - 1| of solo runs one turn apart: the machine's own variation.
   double noise = 0;
 };
 
-/// Runs solo, side by side, solo, ..., side by side, solo. A drift of the machine cancels to the
-/// first order, and a turn in which it changed is one of several.
-/// @param turns Side by side; at least 1.
+/// Runs solo, side by side, solo, ..., side by side, solo. A drift of the machine cancels to first
+/// order, and a single turn with a change has little effect.
+/// @param turns Number of turns side by side; at least 1.
 template <pair_machine Machine>
 [[nodiscard]] std::array<side_times, 2> measure_turns(Machine& machine, std::uint32_t turns) {
   expects(turns > 0, "measure_turns: turns must be at least 1");
@@ -74,8 +73,8 @@ template <pair_machine Machine>
   return out;
 }
 
-/// The same again, until both sides are such as `may_be` wants them; nothing if none of the tries
-/// is. A machine that stalls for longer than a block spoils all turns of a try.
+/// Repeats `measure_turns` until both sides satisfy `may_be`; nothing if no try does. A machine
+/// that stalls for longer than a block spoils all turns of a try.
 /// @param tries At least 1.
 template <pair_machine Machine, std::predicate<const side_times&> MayBe>
 [[nodiscard]] std::optional<std::array<side_times, 2>> measure_turns_until(Machine& machine,

@@ -77,8 +77,8 @@ std::string trace_text(const staged_model_spec& m, const sim::staged_result& r) 
   return out.take();
 }
 
-/// The first items of a run on a timeline: one row a stage and lane, one colour a batch, the slots
-/// that ran in each.
+/// The first items of a run as a timeline: a row for each stage and lane, a colour for each batch,
+/// the slots of each item.
 std::string timeline_svg(const staged_model_spec& m, const sim::staged_result& r) {
   constexpr std::size_t most = 200;
   constexpr double left = 90;
@@ -196,7 +196,7 @@ int pipeline_command(const pipeline_command_options& o) {
   settings.overhead =
       from_ms(parse_number("--overhead-ms", o.overhead_ms, {.low = 0, .high = 1e6}));
   if (!policy.has_rows && (o.trace || o.svg)) {
-    // Its items are of no row, stage by stage, that a timeline could show.
+    // Its items belong to no row that a timeline could show.
     const bool trace = o.trace.has_value();
     fail(trace ? "--trace" : "--svg", quote_short(trace ? *o.trace : *o.svg),
          fmt::format("no {} with --policy {}", trace ? "--trace" : "--svg", policy.name));

@@ -19,15 +19,15 @@ namespace {
 
 constexpr number_range any{.low = 0, .high = 1e12};
 constexpr integer_range natural{};
-// The share of bad requests up to which a rate counts as served, as `cohort goodput` has it.
+// The fraction of bad requests up to which a rate counts as served, as in `cohort goodput`.
 constexpr double bad_limit = 0.01;
 
-/// One load run, counted by the requests that were sent: offered × (1 − bad) = in time.
+/// One load run, by requests sent: offered × (1 − bad) = in time.
 struct rate_run {
   double offered_rps, good_rps, bad, p50, p99, send_delay_p99;
   std::vector<double> sent_by_second, good_by_second;
 };
-/// The same of a simulation.
+/// The same for a simulation.
 struct rate_prediction {
   double offered_rps, bad, p50, p99;
 };
@@ -72,7 +72,7 @@ rate_prediction read_prediction(const json_cursor& root) {
           .p99 = number(served, "p99")};
 }
 
-/// Files of one name are one series, by rising rate; series as their names came first.
+/// Reads files; those with one name form a series by rising rate, in order of first occurrence.
 template <class Run>
 std::vector<named_runs<Run>> read_all(const char* option, const std::vector<std::string>& arguments,
                                       Run (*read)(const json_cursor&)) {
@@ -127,8 +127,8 @@ std::string sweep_charts(const std::vector<named_runs<rate_run>>& all, run_color
          draw("Slowest answers", "p99, ms", p99_ms);
 }
 
-/// The rate at which the share of bad requests rises above the limit, on the line between the two
-/// runs around it. `is_more`: no run was above it. 0 if the first was.
+/// The rate at which the fraction of bad requests rises above the limit, interpolated between the
+/// two runs around it. `is_more`: no run was above it. 0 if the first was.
 struct served_rate {
   double rps = 0;
   bool is_more = true;
@@ -152,7 +152,7 @@ std::string to_text(const served_rate& r) {
   return fmt::format("{}{} requests/s", r.is_more ? "more than " : "", fixed(r.rps, 0));
 }
 
-/// How long the generator was itself late, in the worst run.
+/// The generator's own lateness, in the worst run.
 double worst_delay_ms(const std::vector<named_runs<rate_run>>& all) {
   double worst = 0;
   for (const named_runs<rate_run>& s : all) {
@@ -160,10 +160,10 @@ double worst_delay_ms(const std::vector<named_runs<rate_run>>& all) {
   }
   return worst;
 }
-// A generator that is later than this was not alone, and the servers were not either.
+// With a larger delay the generator shared its machine, and so did the servers.
 constexpr double busy_delay_ms = 5;
 
-/// The page's one number: how much more load the last policy serves than the best of the others.
+/// The page's headline: how much more load the last policy serves than the best of the others.
 std::string headline_of(const std::vector<named_runs<rate_run>>& all) {
   if (worst_delay_ms(all) > busy_delay_ms) return "This machine was too busy for a conclusion";
   const named_runs<rate_run>& own = all.back();
@@ -182,7 +182,7 @@ std::string headline_of(const std::vector<named_runs<rate_run>>& all) {
                      fixed(std::abs(gain), 0), gain < 0 ? "fewer" : "more", best->name);
 }
 
-/// Who wins and who loses, counted: the page must not leave that to the eye.
+/// Counts wins and losses, rather than leaving them to the reader's eye.
 std::string verdict(const std::vector<named_runs<rate_run>>& all) {
   std::string out = "With at most 1 % of requests bad: ";
   for (const named_runs<rate_run>& s : all) {
@@ -223,7 +223,7 @@ std::string sweep_table(const std::vector<named_runs<rate_run>>& all) {
   return out + "</table>";
 }
 
-/// What was measured at the rates for which there is a prediction, and that.
+/// Measurements at the rates with a prediction, and that prediction.
 std::string prediction_part(const std::vector<named_runs<rate_run>>& all,
                             const std::vector<named_runs<rate_prediction>>& predicted,
                             run_colors& colors) {
@@ -250,7 +250,7 @@ std::string prediction_part(const std::vector<named_runs<rate_run>>& all,
          draw("Slowest answers", "p99, ms", p99_ms) + "</div>";
 }
 
-/// The conclusion from the figures, or the reason why there is none.
+/// The conclusion from the charts, or the reason why there is none.
 std::string conclusion(const std::vector<named_runs<rate_run>>& all) {
   const double worst = worst_delay_ms(all);
   const std::string noise = fmt::format(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Parts of the report's page that set policies side by side: over rates, over time, and beside
-/// what the simulator predicts.
+/// Parts of the report that compare policies: over rates, over time, and with the simulator's
+/// predictions.
 #pragma once
 
 #include "commands.hpp"
@@ -22,19 +22,19 @@ class run_colors {
   std::vector<std::string> names_;
 };
 
-/// NAME=FILE, or any two texts with "=" between; `expected` is said where there is none.
+/// Splits NAME=FILE, or any two texts at "="; `expected` is used in the error.
 [[nodiscard]] std::pair<std::string, std::string> split_named(const char* option,
                                                               const std::string& argument,
                                                               const char* expected);
 
-/// The page's first line, and what is below it. Both empty if there are no runs.
+/// The page's first line, and the part below it. Both empty if there are no runs.
 struct sweep_part {
   std::string headline;
   std::string body;
 };
 [[nodiscard]] sweep_part sweep_panel(const sweep_options& o, run_colors& colors);
 
-/// Nothing if there are no runs.
+/// Empty if there are no runs.
 [[nodiscard]] std::string course_panel(const course_options& o, run_colors& colors);
 
 }  // namespace cohort::commands

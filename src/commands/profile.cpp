@@ -47,28 +47,28 @@ using layout = json_writer::layout;
 /// A model to measure.
 struct subject {
   std::string name;
-  std::string source;  ///< The same, or the file that it is in.
+  std::string source;  ///< The same, or its file.
   std::uint32_t max_length = 0;
-  double slo_ms = 0;  ///< Of the configuration beside the file; 0: it says none.
+  double slo_ms = 0;  ///< From the configuration beside the file; 0: not set.
 };
 
 struct plan {
   choice executor;
   std::vector<subject> models;
   std::vector<std::uint32_t> batches;  ///< The first ones, if more are added.
-  bool refines;                        ///< Adds sizes where lines between them are off.
+  bool refines;                        ///< Adds sizes where linear interpolation is inaccurate.
   std::vector<std::uint32_t> partitions;
   std::uint32_t repeats;
   double time_limit_s;
   double slo_ms;                       ///< 0: from the measurements.
   bool cuts;                           ///< Into stages, by the slicer.
   std::size_t wanted;                  ///< Stages then; 0: found by trial.
-  double stage_load;                   ///< Of a trial.
-  std::optional<double> hand_over_ms;  ///< Of a trial; measured if not given.
+  double stage_load;                   ///< For a trial.
+  std::optional<double> hand_over_ms;  ///< For a trial; measured if not given.
   std::uint64_t seed;
 };
 
-/// What was measured of one batch size on one partition.
+/// Measurements of one batch size on one partition.
 struct profile_point {
   std::uint32_t batch;
   std::uint32_t partition;
@@ -77,17 +77,17 @@ struct profile_point {
 
   [[nodiscard]] double at(double q) const { return quantile(runs_ms, q); }
   [[nodiscard]] double stage(std::size_t i) const { return quantile(stages_ms[i], 0.5); }
-  /// Width of the middle four fifths, relative to the median.
+  /// Width of the middle 80 %, relative to the median.
   [[nodiscard]] double spread() const { return (at(0.9) - at(0.1)) / at(0.5); }
-  /// Standard error of the median: half of what lies between the ranks √n / 2 below and above it,
-  /// whatever the noise is like.
+  /// Standard error of the median: half the distance between the ranks √n / 2 below and above it,
+  /// for any distribution of noise.
   [[nodiscard]] double median_error() const {
     const double part = 0.5 / std::sqrt(static_cast<double>(runs_ms.size()));
     return (at(0.5 + part) - at(0.5 - part)) / 2;
   }
 
  private:
-  /// Nearest rank; `sorted` is.
+  /// Nearest rank; `sorted` must be sorted.
   static double quantile(const std::vector<double>& sorted, double q) {
     const auto n = static_cast<double>(sorted.size());
     return sorted[static_cast<std::size_t>(std::clamp(std::ceil(q * n), 1.0, n)) - 1];
@@ -96,25 +96,25 @@ struct profile_point {
 
 struct model_profile {
   std::string name;
-  std::optional<onnx_traffic> counted;  ///< Of a file of ONNX.
-  bool is_counted = true;               ///< What it reads and writes is known.
+  std::optional<onnx_traffic> counted;  ///< Of an ONNX file.
+  bool is_counted = true;               ///< Its reads and writes are known.
   std::string device;
   std::size_t stages = 0;
   double slo_ms = 0;
   double memory_mb = 0;
-  std::vector<std::string> partitions;  ///< What each share was rounded to.
+  std::vector<std::string> partitions;  ///< The rounded size of each share.
   std::size_t cache_bytes = 0;
   double cache_rate = 0;              ///< Bytes per second, of copies that fit the cache.
   double memory_rate = 0;             ///< Of those that do not.
   std::vector<profile_point> points;  ///< By partition, then batch.
-  std::vector<added_size> added;      ///< If sizes were added: to which lines.
+  std::vector<added_size> added;      ///< Sizes added to check lines, if any.
   linear_fit fit;                     ///< Of the whole device.
-  models::row_cost row;               ///< Of a trial.
-  batching::slicing ends;             ///< If it was cut: of its stages, in operators.
-  sim::stage_trial trial;             ///< If the number of stages was found by one.
+  models::row_cost row;               ///< For a trial.
+  batching::slicing ends;             ///< If it was cut: operators per stage.
+  sim::stage_trial trial;             ///< If a trial found the number of stages.
 };
 
-/// The integers of a comma-separated list, ascending and distinct.
+/// Parses a comma-separated list of integers, ascending and distinct.
 std::vector<std::uint32_t> parse_list(std::string_view option, std::string_view list,
                                       const integer_range& range) {
   std::vector<std::uint32_t> out;
@@ -166,7 +166,7 @@ std::vector<std::uint32_t> parse_batches(const profile_options& o) {
   return batch_refinement{{.largest = largest}}.wanted();
 }
 
-/// A file of ONNX's, NAME=FILE.onnx or FILE.onnx alone.
+/// Adds an ONNX file, NAME=FILE.onnx or FILE.onnx.
 void add_file(plan& p, const std::string& item, const profile_options& o) {
   if (p.executor.name != "host") fail("--executor", p.executor.name, "host for files of ONNX");
   const auto [name, file] = parse_onnx_subject("--model", item);
@@ -213,7 +213,7 @@ plan parse_plan(const profile_options& o) {
     const std::string name{rest.substr(0, rest.find(','))};
     if (models::is_onnx_file(name)) {
       add_file(p, name, o);
-    } else if (name == "all") {  // Of those that this executor can run in reasonable time.
+    } else if (name == "all") {  // Those that this executor can run in reasonable time.
       const auto fitting = is_fast ? std::span<const std::string_view>{known} : small;
       for (const std::string_view m : fitting) p.models.push_back({std::string{m}, std::string{m}});
     } else if (std::ranges::find(known, name) == known.end()) {
@@ -227,8 +227,8 @@ plan parse_plan(const profile_options& o) {
 }
 
 /// Runs batch sizes and partitions in turn, round by round, so that a disturbance of the machine
-/// touches all alike: those that were measured before, too.
-/// @param batches More of them.
+/// affects all equally, including those measured before.
+/// @param batches Additional sizes.
 void measure(model_profile& into, const plan& p, const std::vector<std::uint32_t>& batches,
              double time_limit_s, models::timed_model& model, progress_bar& bar) {
   using clock = std::chrono::steady_clock;
@@ -267,8 +267,8 @@ void measure(model_profile& into, const plan& p, const std::vector<std::uint32_t
                     [](const profile_point& x) { return std::pair{x.partition, x.batch}; });
 }
 
-/// Measures few sizes, and more where lines between them are off on the largest partition. Each
-/// time takes at most half of what is left of the limit.
+/// Measures few sizes, and more where linear interpolation on the largest partition is inaccurate.
+/// Each step takes at most half of the remaining time limit.
 void measure_refined(model_profile& into, const plan& p, models::timed_model& model,
                      progress_bar& bar) {
   batch_refinement sizes{{.largest = p.batches.back()}};
@@ -286,7 +286,7 @@ void measure_refined(model_profile& into, const plan& p, models::timed_model& mo
   into.added = sizes.added();
 }
 
-/// Which sizes were added and why: on standard error, as measuring takes a while.
+/// Prints the added sizes with reasons on standard error, as measuring takes a while.
 void tell_added(const model_profile& m) {
   for (const added_size& a : m.added) {
     fmt::print(
@@ -298,7 +298,7 @@ void tell_added(const model_profile& m) {
   }
 }
 
-/// A model with memory for the largest batch asked for.
+/// A model with memory for the largest requested batch.
 std::unique_ptr<models::timed_model> prepare(const subject& s, const plan& p) {
   models::timing_plan t{
       .model = s.source, .shares = {}, .max_batch = p.batches.back(), .seed = p.seed};
@@ -314,7 +314,7 @@ std::unique_ptr<models::timed_model> prepare(const subject& s, const plan& p) {
   }
 }
 
-/// Of each operator, on the largest partition.
+/// Times of each operator, on the largest partition.
 std::vector<std::vector<batching::batch_time>> operators_of(const model_profile& m, const plan& p) {
   std::vector<std::vector<batching::batch_time>> operators(m.stages);
   for (const profile_point& x : m.points) {
@@ -345,7 +345,7 @@ void cut(model_profile& m, const plan& p) {
   m.ends = m.trial.ends();
 }
 
-/// How many operators each stage has.
+/// Number of operators of each stage.
 std::vector<std::size_t> counts_of(const batching::slicing& ends) {
   std::vector<std::size_t> counts;
   std::size_t from = 0;
@@ -417,7 +417,7 @@ model_profile profile_model(const subject& s, const plan& p) {
   out.fit = fit_line(largest);
   const double alone = largest.front().ms;
   if (out.slo_ms == 0) {
-    // The rule of the Symphony zoos: batches of 4 without coordination, but not below 20 ms.
+    // The rule of the Symphony zoos: batches of 4 without coordination, but at least 20 ms.
     out.slo_ms = std::ceil(std::max(20.0, 2 * (out.fit.beta_ms + 4 * out.fit.alpha_ms)));
   } else if (out.slo_ms < alone) {
     fail(p.slo_ms > 0 ? "--slo-ms" : "parameters slo_ms of config.pbtxt",
@@ -447,7 +447,7 @@ std::string slo_csv(const std::vector<model_profile>& profiles) {
   return out;
 }
 
-/// Utilisation from counted bytes, over the rate of copies measured in the same run.
+/// Utilisation: counted bytes divided by the rate of copies measured in the same run.
 std::string util_csv(const std::vector<model_profile>& profiles, const plan& p) {
   std::string out = "model,batch,l2_util_pct,dram_util_pct\n";
   for (const model_profile& m : profiles) {
@@ -507,7 +507,7 @@ std::string pipeline_json(const model_profile& m, const plan& p) {
       .field("name", m.name)
       .field("batch_max", p.batches.back())
       .field("slo_ms", m.slo_ms);
-  // Checked to hold; of sizes that the user chose nothing is known between them.
+  // Verified; between sizes chosen by the user nothing is known.
   if (p.refines) out.field("between", "line");
   out.key("stages").begin_array();
   for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -523,7 +523,7 @@ std::string pipeline_json(const model_profile& m, const plan& p) {
   return out.end_array().end_object().take();
 }
 
-/// What was tried, as a field of a model.
+/// The tried stage counts, as a field of a model.
 void add_slicing(json_writer& out, const model_profile& m) {
   const auto stages = [&](const batching::slicing& ends) {
     out.key("stages").begin_array(layout::line);
@@ -545,7 +545,7 @@ void add_slicing(json_writer& out, const model_profile& m) {
   out.end_object();
 }
 
-/// Which sizes were added, as a field of a model.
+/// The added sizes, as a field of a model.
 void add_refinement(json_writer& out, const model_profile& m) {
   out.key("added").begin_array();
   for (const added_size& a : m.added) {
@@ -560,7 +560,7 @@ void add_refinement(json_writer& out, const model_profile& m) {
   out.end_array();
 }
 
-/// What is noise more than measurement.
+/// Warnings about measurements dominated by noise.
 std::vector<std::string> noise_warnings(const model_profile& m) {
   std::vector<std::string> out;
   for (const profile_point& x : m.points) {
@@ -626,7 +626,7 @@ std::string sum_of(const batching::slicing& ends) {
   return fmt::format("{}", fmt::join(counts_of(ends), "+"));
 }
 
-/// What was tried, as a table.
+/// The tried stage counts, as a table.
 std::string trial_text(const model_profile& m, const plan& p) {
   if (m.trial.tried.empty()) {
     return fmt::format("{}: {} stages of {} operators\n\n", m.name, m.ends.size(), sum_of(m.ends));
@@ -686,7 +686,7 @@ int profile_command(const profile_options& o) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw input_error{fmt::format("--out: {}: {}", o.out, error.message())};
-  // Known before minutes of measuring, not after.
+  // Checked before minutes of measuring, not after.
   std::vector<std::string> files{"latency.csv", "slo.csv", "util.csv", "workload.json",
                                  "profile.json"};
   for (const subject& s : p.models) files.push_back(s.name + ".json");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which batch sizes to measure, so that lines between them tell what the others take.
+/// Chooses batch sizes to measure so that linear interpolation gives the others.
 #pragma once
 
 #include <algorithm>
@@ -13,35 +13,35 @@
 
 namespace cohort::commands {
 
-/// What was measured of one batch size.
+/// Measurements of one batch size.
 struct refined_size {
   double ms = 0;        ///< Median; above 0.
   double noise_ms = 0;  ///< Standard error of the median; at least 0.
 };
 
-/// A size that was measured to check the line between two others, and what was found.
+/// A size measured to check the line between two others, with the result.
 struct added_size {
   std::uint32_t batch = 0;
   std::uint32_t below = 0, above = 0;  ///< The sizes that the line goes through.
   double gap = 0;                      ///< Measured over the line, less 1.
-  double noise = 0;                    ///< What may be noise of that gap, as a part of the line.
+  double noise = 0;                    ///< Possible noise of that gap, relative to the line.
 
   [[nodiscard]] bool is_off() const noexcept { return std::abs(gap) > noise; }
 };
 
-/// Bisects where the line between two measured sizes is off by more than noise. Begins with 1, 4,
-/// 16, ... and the largest; measures a size about the middle of each interval; where that is off
-/// the line, the middles of both halves, the worst first, until none is off, no size is left
-/// between, or there are `most_sizes`. Steps are so found to the very size at which they rise. Only
-/// what a middle shows is seen: it is odd, since kernels step at even sizes, and a middle at the
-/// top of each step would lie on the line. A value: it measures nothing and knows no clock.
+/// Bisects intervals where the line between two measured sizes deviates by more than noise. Begins
+/// with 1, 4, 16, ... and the largest; measures a size near the middle of each interval; if that
+/// deviates from the line, the middles of both halves, the worst first, until none deviates, no
+/// size is left between, or there are `most_sizes`. So steps are located exactly. It only sees
+/// deviations at the middles, which are odd: kernels step at even sizes, and a middle at the top of
+/// each step would lie on the line. A value: it measures nothing and knows no clock.
 class batch_refinement {
  public:
   struct options {
     std::uint32_t largest = 32;   ///< At least 1.
-    std::size_t most_sizes = 32;  ///< Measured in all; the first ones are never left out.
-    double tolerance = 0.02;      ///< A gap below is not worth a size, as a part of the line.
-    double standard_errors = 3;   ///< So many of a gap may be noise.
+    std::size_t most_sizes = 32;  ///< Measured in total; the first ones are always included.
+    double tolerance = 0.02;      ///< Largest accepted gap, relative to the line.
+    double standard_errors = 3;   ///< A gap within this many may be noise.
   };
 
   explicit batch_refinement(const options& o) : options_{o} {
@@ -57,9 +57,9 @@ class batch_refinement {
   /// The sizes to measure next, ascending; none: done.
   [[nodiscard]] const std::vector<std::uint32_t>& wanted() const noexcept { return wanted_; }
 
-  /// Takes what was measured, and decides on more.
-  /// @param measured By batch size: those that were wanted, and all before, which may have been
-  /// measured again beside them, as what disturbs one then disturbs all.
+  /// Takes measurements, and decides on further sizes.
+  /// @param measured By batch size: the wanted ones, and all earlier ones, which may have been
+  /// measured again beside them so that a disturbance affects all.
   void take(std::map<std::uint32_t, refined_size> measured) {
     known_ = std::move(measured);
     for (const interval& i : std::exchange(checked_, {})) {
@@ -72,15 +72,15 @@ class batch_refinement {
     choose();
   }
 
-  /// What was measured to check lines, in the order of measuring.
+  /// The sizes measured to check lines, in order.
   [[nodiscard]] const std::vector<added_size>& added() const noexcept { return added_; }
-  /// Whether lines that may be off were left unchecked, since there were sizes enough.
+  /// Whether inaccurate lines may remain, because the maximum number of sizes was reached.
   [[nodiscard]] bool was_cut_short() const noexcept { return !intervals_.empty(); }
 
  private:
   struct interval {
     std::uint32_t low, high;
-    double gap;  // Of the line that it is a half of.
+    double gap;  // Of the line that it halves.
   };
 
   static std::uint32_t middle(const interval& i) noexcept {
@@ -121,7 +121,7 @@ class batch_refinement {
   options options_;
   std::map<std::uint32_t, refined_size> known_{};
   std::vector<interval> intervals_{};  // To be checked.
-  std::vector<interval> checked_{};    // Whose middles are being measured.
+  std::vector<interval> checked_{};    // Their middles are being measured.
   std::vector<std::uint32_t> wanted_{};
   std::vector<added_size> added_{};
 };

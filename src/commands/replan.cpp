@@ -33,8 +33,8 @@ using packing::latency_grid;
 
 constexpr number_range lengths_s{.low = 0, .high = 1e6, .above_low = true};
 
-/// Poisson arrivals of every model: its rate times the load, each model somewhat later than the one
-/// before. @param load Null: two waves.
+/// Poisson arrivals of every model: its rate times the load, with each model's load slightly later
+/// than that of the previous one. @param load Null: two waves.
 std::vector<sim::plan_simulation::source> sources_of(
     const demand& d, const std::shared_ptr<const sim::load_curve>& load, double length_s,
     double phase_s) {
@@ -53,7 +53,8 @@ std::vector<sim::plan_simulation::source> sources_of(
   return sources;
 }
 
-/// Every request is simulated: @throws input_error If there may be too many, as most come at once.
+/// Checks the number of requests, as each is simulated. @throws input_error If there may be too
+/// many.
 void check_length(const std::string& name, const std::vector<sim::plan_simulation::source>& sources,
                   double length_s) {
   double rate = 0;
@@ -70,7 +71,7 @@ double sum(const std::vector<double>& values) {
   return all;
 }
 
-/// Requests that had not ended when the run did.
+/// Requests that had not ended at the end of the run.
 std::uint64_t waiting_of(const sim::plan_counts& c) { return c.arrived - c.completed - c.violated; }
 
 struct totals {
@@ -80,7 +81,7 @@ struct totals {
   std::uint64_t waiting = 0;  ///< At the end of the run: neither completed nor violated.
   std::size_t plans = 0;
   std::size_t loads = 0;
-  double used_pct = 0;  ///< On average over periods.
+  double used_pct = 0;  ///< Mean over periods.
   std::uint32_t least_pct = 0;
   std::uint32_t most_pct = 0;
 };
@@ -173,7 +174,7 @@ std::string answer_json(const run_settings& s, const sim::closed_loop_result& r)
   return out.end_array().end_object().take();
 }
 
-/// What no plan could serve, a line each; empty if all was served.
+/// The demand that no plan could serve, a line each; empty if all was served.
 std::string missing_text(const run_settings& s, const packing::shortfall& missing) {
   std::string text;
   for (const auto& [model, reason] : missing.left_out) {
@@ -256,7 +257,7 @@ int replan_command(const replan_options& o) {
 
   progress_bar bar{algorithm.name, "periods"};
   const double periods = length_s / period_s;
-  double planned = 0;  // The packer is asked about once a period, if it can serve all.
+  double planned = 0;  // The packer runs about once a period, if it can serve all.
   const auto packer = [&](const latency_grid&, const packing::packing_problem& p) {
     planned = std::min(planned + 1, periods);
     bar.update(planned / periods, planned);

@@ -28,7 +28,7 @@ struct run_of_model {
   std::vector<double> quantiles_ms;
 };
 
-/// What the page needs of one load run.
+/// A load run's data for the page.
 struct load_run {
   std::string name;
   std::string executor;
@@ -75,7 +75,7 @@ load_run read_run(const std::string& argument) {
              .models = {},
              .batches = {},
              .good_per_second = {}};
-  // What was really sent, so that offered × (1 − bad) is the goodput.
+  // Based on requests really sent, so that offered × (1 − bad) is the goodput.
   if (r.duration > 0) r.offered = static_cast<double>(r.sent) / r.duration;
   for (const json_cursor& m : root.require("per_model", "models").items("models")) {
     run_of_model model{.name = m.require("name", "a text").string(),
@@ -86,7 +86,7 @@ load_run read_run(const std::string& argument) {
     }
     r.models.push_back(std::move(model));
   }
-  // A server that does not describe itself has no executor and no batches.
+  // A server without a description has no executor and no batches.
   const json_cursor batches = root.require("batches", "batches");
   const bool none =
       batches.value().type == json_value::kind::array && batches.value().items.empty();
@@ -262,7 +262,7 @@ svg circle,svg .fill1,svg .fill2,svg .fill3{opacity:.85}
 .fill0{fill:var(--c0)}.fill1{fill:var(--c1)}.fill2{fill:var(--c2)}.fill3{fill:var(--c3)}
 )";
 
-/// The drawings, each below its caption, in the file itself.
+/// The charts, each below its caption, embedded in the file.
 std::string figures(const std::vector<std::string>& named) {
   std::string out;
   for (const std::string& f : named) {

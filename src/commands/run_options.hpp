@@ -23,20 +23,20 @@
 
 namespace cohort::commands {
 
-/// Requests a second, above 0. A simulation draws gaps in nanoseconds.
+/// Requests per second, above 0. A simulation draws gaps in nanoseconds.
 inline constexpr number_range rates{.low = 0, .high = 1e9, .above_low = true};
 
 [[nodiscard]] inline std::uint64_t parse_seed(const std::string& seed) {
   return parse_integer("--seed", seed, integer_range{});
 }
 
-/// A workload, and what had to be repaired in it.
+/// A workload, and the repairs of its input.
 struct checked_workload {
   sim::workload load;
   warnings repairs{};
 };
 
-/// As `read_workload`. Repairs are said, unless they will be in the answer.
+/// Like `read_workload`. Prints repairs unless they are part of the answer.
 /// @param json Whether the answer has `warnings`.
 [[nodiscard]] inline checked_workload read_checked_workload(const std::string& file, bool json) {
   checked_workload c;
@@ -45,7 +45,7 @@ struct checked_workload {
   return c;
 }
 
-/// The policies that the user asked for; without any, the workload's.
+/// The policies requested by the user; without any, the workload's.
 /// @param parse `parse_simulated_policies` or `parse_searched_policies`.
 [[nodiscard]] inline std::vector<registry::policy> chosen_policies(
     decltype(registry::parse_searched_policies)& parse, const text_option& list,
@@ -73,7 +73,7 @@ struct checked_workload {
   }
 }
 
-/// The rate that the user asked for; without one, the workload's.
+/// The rate requested by the user; without one, the workload's.
 [[nodiscard]] inline double chosen_rate(const text_option& rate, const sim::workload& w) {
   if (!rate && w.rate <= 0) throw input_error{"--rate: missing: expected " + rates.describe()};
   const double chosen = rate ? parse_number("--rate", *rate, rates) : w.rate;
@@ -81,7 +81,7 @@ struct checked_workload {
   return chosen;
 }
 
-/// Lets --devices replace the workload's. Faults of devices that are no more are none.
+/// Applies --devices. Faults of removed devices are dropped.
 inline void apply_devices(const text_option& devices, sim::workload& w) {
   if (!devices) return;
   if (!w.pools.empty() || !w.classes.empty()) {
@@ -94,8 +94,8 @@ inline void apply_devices(const text_option& devices, sim::workload& w) {
   std::erase_if(w.reality.faults, [&](const fault& f) { return f.device.value() >= w.devices; });
 }
 
-/// Refuses what rivals have no rule for where one is asked for: devices that fail, or differ, and
-/// pools.
+/// If a rival is requested, refuses features that it has no rule for: devices that fail or differ,
+/// and pools.
 inline void refuse_for_rivals(const std::vector<registry::policy>& policies,
                               const sim::workload& w) {
   const std::string_view what = !w.reality.faults.empty() ? "reality.faults"
@@ -109,7 +109,7 @@ inline void refuse_for_rivals(const std::vector<registry::policy>& policies,
     }
   }
 }
-/// Refuses devices that are not all alike where their number is the question.
+/// Refuses unequal devices if their number is searched for.
 /// @param what The subcommand.
 inline void refuse_pools(const std::string& file, const sim::workload& w, std::string_view what) {
   if (w.pools.empty() && w.classes.empty()) return;
@@ -118,7 +118,7 @@ inline void refuse_pools(const std::string& file, const sim::workload& w, std::s
                   input_name(file), w.pools.empty() ? "device_classes" : "pools", what)};
 }
 
-/// Lets --subclusters replace the workload's pools.
+/// Applies --subclusters.
 inline void apply_subclusters(const text_option& file, const std::string& workload_file,
                               sim::workload& w) {
   if (!file) return;
@@ -128,14 +128,14 @@ inline void apply_subclusters(const text_option& file, const std::string& worklo
   read_subclusters(*file, w);
 }
 
-/// Lets --duration-s replace the workload's duration.
+/// Applies --duration-s.
 inline void apply_duration(const text_option& duration_s, sim::workload& w) {
   if (!duration_s) return;
   const double s = parse_number("--duration-s", *duration_s, {.low = 0.001, .high = 1e6});
   w.measured = from_seconds(s);
 }
 
-/// Lets --reality replace the workload's.
+/// Applies --reality.
 inline void apply_reality(const text_option& file, const std::string& workload_file,
                           sim::workload& w) {
   if (!file) return;
@@ -150,7 +150,7 @@ inline void apply_reality(const text_option& file, const std::string& workload_f
   w.load = std::move(r.load);
 }
 
-/// The options of a search, each checked.
+/// Parses and checks the options of a search.
 [[nodiscard]] inline sim::search_options parse_search(const std::string& precision,
                                                       const std::string& bad_limit,
                                                       const std::string& judge,
@@ -166,7 +166,7 @@ inline void apply_reality(const text_option& file, const std::string& workload_f
   return o;
 }
 
-/// Refuses traces and load steps: a search asks about a constant rate. @param what The subcommand.
+/// Refuses traces and load steps: a search needs a constant rate. @param what The subcommand.
 inline void refuse_trace(const std::string& file, const sim::workload& w, std::string_view what) {
   if (!w.load.empty()) {
     throw input_error{fmt::format(

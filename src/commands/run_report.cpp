@@ -18,7 +18,7 @@ namespace {
 
 using layout = json_writer::layout;
 
-/// Infinite, which JSON writes as null, for what a hanging device never does.
+/// Infinite, which becomes null in JSON, for events that a hung device never reaches.
 double ms_or_never(time_point t) { return t == never ? sim::infinitely_late : to_ms(t); }
 
 void write_dispatches(json_writer& out, const report& r) {
@@ -55,7 +55,7 @@ std::string dispatch_table(const report& r) {
 
 std::string ms(double x) { return std::isfinite(x) ? fixed(x, 2) + " ms" : "never (dropped)"; }
 
-/// Of `n` devices.
+/// For `n` devices.
 std::string advice(const sim::run_result& run, std::size_t n) {
   const std::int64_t more = run.advice.devices;
   if (more == 0) return "as many as this load needs";
@@ -63,7 +63,7 @@ std::string advice(const sim::run_result& run, std::size_t n) {
                      more > 0 ? "be needed" : "be enough");
 }
 
-/// What the run drew from its reality.
+/// Writes the random values drawn from the run's reality.
 void write_drawn(json_writer& out, const report& r, const sim::reality_record& drawn) {
   out.key("reality").begin_object();
   out.key("models").begin_array();
@@ -95,7 +95,7 @@ void write_drawn(json_writer& out, const report& r, const sim::reality_record& d
       .end_object();
 }
 
-/// What a policy that tunes itself changed, when and why.
+/// Writes the changes of settings by a self-tuning policy, with time and reason.
 void write_settings(json_writer& out, const std::vector<deferred::settings_change>& changes) {
   out.key("settings").begin_array();
   for (const deferred::settings_change& c : changes) {

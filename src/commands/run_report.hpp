@@ -17,7 +17,7 @@
 
 namespace cohort::commands {
 
-/// A run and what it was a run of.
+/// A run and its inputs.
 struct report {
   const policy& how;
   const sim::workload& load;
@@ -29,7 +29,7 @@ struct report {
 /// Writes the object that `cohort simulate --json` prints, as one value.
 void write_report(json_writer& out, const report& r, bool with_dispatches);
 
-/// The same for people: a summary and a table of the models.
+/// The same as text: a summary and a table of the models.
 [[nodiscard]] std::string report_text(const report& r, bool with_dispatches);
 
 }  // namespace cohort::commands

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What searches over runs have in common: runs with a progress bar over them, and words.
+/// Shared by searches over runs: runs with a progress bar, and texts.
 #pragma once
 
 #include "commands.hpp"
@@ -29,15 +29,15 @@ namespace cohort::commands {
                      o.judge == sim::judged::total ? "all" : "each model's");
 }
 
-/// A line to say that gather rules were tried, if they were.
+/// A line about gather rules, if several were tried.
 [[nodiscard]] inline std::string_view gather_note(const std::vector<policy>& policies) {
   return std::ranges::any_of(policies, &policy::tries_gathers)
              ? "(gather: the better rule of each policy that has a choice)\n"
              : "";
 }
 
-/// Runs one policy for a search. How many rates a search tries is not known before: the bar assumes
-/// `expected` of them. Thread safety: as a search needs it.
+/// Runs one policy for a search. The number of rates that a search tries is not known in advance:
+/// the bar assumes `expected` of them. Thread safety: sufficient for a search.
 class search_runner {
  public:
   search_runner(const policy& p, const sim::search_options& o, double expected)

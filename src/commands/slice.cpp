@@ -60,18 +60,18 @@ struct slice_plan {
   piece_options pieces{};
 };
 
-/// A stage, or a piece, and what it took.
+/// A stage, or a piece, with its times.
 struct stage_row {
   std::size_t nodes = 0;
   std::size_t pieces = 1;
-  std::vector<std::string> tensors;  ///< That leave it; empty: the model's outputs.
-  std::size_t bytes = 0;             ///< Of them in a row.
+  std::vector<std::string> tensors;  ///< Leaving it; empty: the model's outputs.
+  std::size_t bytes = 0;             ///< Of these, in a row.
 };
 
 struct sliced {
   std::vector<stage_row> pieces;
   std::vector<stage_row> stages;
-  std::vector<std::uint32_t> sizes;         ///< Measured, ascending; {0} of models without sizes.
+  std::vector<std::uint32_t> sizes;         ///< Measured, ascending; {0} if the model has none.
   operator_times piece_times;               ///< At the largest size.
   std::vector<operator_times> times;        ///< Of stages, by size.
   std::vector<operator_times> whole_times;  ///< By size; of one operator.
@@ -116,8 +116,8 @@ slice_plan parse_slice(const slice_options& o) {
   return p;
 }
 
-/// Makes the folder, and complains now of what cannot be written after minutes of measuring.
-/// @returns Whether the model is there already.
+/// Creates the folder, and reports unwritable files before minutes of measuring.
+/// @returns Whether the model already exists there.
 bool prepare_folder(const slice_options& o, const slice_plan& p, const std::string& model) {
   std::error_code error;
   fs::create_directories(o.out, error);
@@ -134,7 +134,7 @@ bool prepare_folder(const slice_options& o, const slice_plan& p, const std::stri
   return true;
 }
 
-/// Lengths that a model is measured at.
+/// Lengths to measure a model at.
 std::vector<std::uint32_t> sizes_of(const runtime::model_interface& m) {
   return m.has_sizes() ? usual_sizes(m.max_size) : std::vector<std::uint32_t>{0};
 }
@@ -155,7 +155,7 @@ dense_tensors sample_tensors(const runtime::model_interface& m, std::uint32_t ro
   return out;
 }
 
-/// Answers of the stages against those of the whole model, for a few batches of each size.
+/// Compares results of the stages with those of the whole model, for a few batches of each size.
 double compare(const onnx_pieces& model, const onnx_pieces::sessions& stages,
                const std::vector<std::uint32_t>& sizes, const slice_plan& p) {
   const runtime::model_interface& m = model.whole()->interface();
@@ -202,7 +202,7 @@ duration time_at(const std::vector<batching::batch_time>& of, std::uint32_t batc
   const auto at = std::ranges::lower_bound(of, batch, {}, &batching::batch_time::batch);
   return at == of.end() ? of.back().time : at->time;
 }
-/// Of all stages for a batch of the largest size.
+/// Total time of all stages for a batch of the largest size.
 double total_ms(const sliced& s, std::uint32_t batch) {
   double ms = 0;
   for (const auto& stage : s.times.back()) ms += to_ms(time_at(stage, batch));
@@ -240,7 +240,7 @@ std::string pipeline_json(const sliced& s, const slice_plan& p) {
   return out.end_array().end_object().take();
 }
 
-/// How the folder of stages runs as a pipeline: each is an operator by itself.
+/// Settings to run the folder of stages as a pipeline: each stage is an operator.
 std::string stages_json(const sliced& s, const slice_plan& p) {
   json_writer out;
   out.begin_object().key(p.name).begin_object(layout::line).key("stages").begin_array();
@@ -369,7 +369,7 @@ std::string slice_text(const onnx_pieces& model, const sliced& s, const slice_pl
                    p.name);
 }
 
-/// Measures the stages of a model at each size, and says how far it is.
+/// Measures the stages of a model at each size, with progress.
 template <class Bar>
 std::vector<operator_times> measure_sizes(models::onnx_factory& f, runtime::host_executor& e,
                                           const std::vector<std::uint32_t>& sizes,
@@ -382,7 +382,7 @@ std::vector<operator_times> measure_sizes(models::onnx_factory& f, runtime::host
   return out;
 }
 
-/// @param read The model as it was read: its only stage if it stays whole.
+/// @param read The model as read: its only stage if it stays whole.
 sliced slice_model(const onnx_pieces& model, onnx_model read, slice_plan& p,
                    std::vector<onnx_model>& stages) {
   constexpr std::size_t pool_bytes = std::size_t{1} << 30U;
@@ -401,7 +401,7 @@ sliced slice_model(const onnx_pieces& model, onnx_model read, slice_plan& p,
   {
     const onnx_pieces::sessions loaded = model.load_stages(pieces);
     pieces.clear();
-    (void)compare(model, loaded, {s.sizes.back()}, p);  // Whatever fails does so with its words.
+    (void)compare(model, loaded, {s.sizes.back()}, p);  // A failure has its message.
     models::onnx_factory f{executor, loaded};
     s.row = p.hand_over_ms ? models::row_cost{.rows = {}, .hand_over = from_ms(*p.hand_over_ms)}
                            : models::measure_rows(f, executor, p.largest_batch, 101);

@@ -32,7 +32,7 @@ constexpr number_range positive_amounts{.low = 0, .high = 1e15, .above_low = tru
 constexpr number_range limits_s{.low = 0, .high = 1e6, .above_low = true};
 constexpr integer_range counts{.low = 1, .high = 100'000};
 constexpr std::size_t most_models = 1'000'000;
-// A complete search of so many nodes takes about a second.
+// A complete search of this many nodes takes about a second.
 constexpr std::uint64_t most_nodes = 3'000'000;
 constexpr std::size_t few_models = 20;
 
@@ -41,7 +41,7 @@ struct named_models {
   std::unordered_map<std::string, std::size_t> index;
 };
 
-/// The models of the file, into the problem; their names apart.
+/// Reads the file's models into the problem; returns their names.
 named_models read_models(const std::string& path, packing::subcluster_problem& p) {
   const std::string file = input_name(path);
   const std::string text = read_file(path);
@@ -179,11 +179,11 @@ constexpr auto by_program = solve_by_program;
 constexpr decltype(&solve) by_program = nullptr;
 #endif
 
-/// The values of --solver. One that is not part of this build has no function.
+/// The values of --solver. A solver not included in this build has no function.
 constexpr name_table solvers{row{"search", "local search; exact for few models", solve},
                              row{"cbc", "COIN-OR CBC, if this build has it", by_program}};
 
-/// @throws input_error If the name is none, or not part of this build.
+/// @throws input_error If there is no such solver, or this build does not include it.
 auto choose_solver(const std::string& name) {
   const auto solver = solvers.visit(solver_names().choose("--solver", name).row,
                                     [](const auto& r) { return r.make; });

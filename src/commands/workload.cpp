@@ -23,7 +23,7 @@ void check_choice(std::string_view option, const std::string& value,
   }
 }
 
-/// The zoo's rows that were asked for by name, in that order; all if none were.
+/// The zoo's rows selected by name, in that order; all if none are.
 std::vector<zoo_row> select(const workload_options& o) {
   const auto rows = zoo(o.zoo);
   if (!o.models) return {rows.begin(), rows.end()};

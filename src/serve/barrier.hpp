@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where exceptions end: at the edge of each request and of each thread.
+/// Handles exceptions at the edge of each request and of each thread.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -17,13 +17,13 @@
 
 namespace cohort::serve {
 
-/// How a client is told of an exception: an HTTP status, and one line.
+/// An exception as a client sees it: an HTTP status, and one line.
 struct fault {
   int status = 500;
   std::string message;
 };
 
-/// The fault that the exception which is being handled is. Only within a catch block.
+/// Converts the exception being handled to a fault. Only within a catch block.
 [[nodiscard]] inline fault current_fault() {
   try {
     throw;
@@ -40,7 +40,7 @@ struct fault {
   }
 }
 
-/// Logs the exception that is being handled, as one line. Only within a catch block.
+/// Logs the exception being handled, as one line. Only within a catch block.
 /// @param who The server. @param where The part of it that failed.
 inline void log_fault(std::string_view who, std::string_view where) noexcept {
   try {
@@ -50,7 +50,8 @@ inline void log_fault(std::string_view who, std::string_view where) noexcept {
   }
 }
 
-/// Calls `work`, and logs what it throws. For the edges of threads, which no exception may leave.
+/// Calls `work`, and logs its exceptions. For the outermost function of threads, which no exception
+/// may leave.
 /// @returns Whether it threw nothing.
 template <class Work>
 bool guarded(std::string_view who, std::string_view where, Work&& work) noexcept {

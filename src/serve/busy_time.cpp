@@ -11,7 +11,7 @@ namespace cohort::serve {
 duration busy_time_of_this_thread() {
   timespec ran{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
-  // Its first number is the same as of the last tick.
+  // The line's first number equals the one at the last tick.
   std::int64_t unused = 0;
   std::int64_t waited_ns = 0;
   std::ifstream{"/proc/thread-self/schedstat"} >> unused >> waited_ns;

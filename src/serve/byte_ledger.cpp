@@ -16,7 +16,7 @@ std::size_t default_request_memory() {
   if (pages > 0 && page > 0) {
     most = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
   }
-  // Where the group has no limit the file says "max", which is no number.
+  // Without a limit the file contains "max", which is no number.
   std::uint64_t group = 0;
   if (std::ifstream{"/sys/fs/cgroup/memory.max"} >> group) most = std::min(most, group);
   for (const auto which : {RLIMIT_AS, RLIMIT_DATA}) {

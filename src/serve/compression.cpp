@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t buffer_size = std::size_t{16} << 10U;
 /// Memory of one `inflate`: its state and a window of 32 KiB.
 constexpr std::size_t inflate_memory = std::size_t{40} << 10U;
-// Of zlib's window sizes: 32 KiB to decompress anything. Less to compress, as each connection that
-// takes a long answer holds it; at the fastest level that costs next to nothing.
+// zlib's window sizes: 32 KiB to decompress anything. Less to compress, as each connection with a
+// long answer holds it; at the fastest level that costs almost nothing.
 constexpr int largest_window = 15;
 constexpr int own_window = 14;
 constexpr int own_memory_level = 7;
@@ -35,14 +35,14 @@ std::string_view trimmed(std::string_view text) {
   text.remove_prefix(std::min(text.size(), text.find_first_not_of(blank)));
   return text.substr(0, text.find_last_not_of(blank) + 1);
 }
-/// Takes what is before the first `by` off the front.
+/// Removes and returns the text before the first `by`.
 std::string_view next_part(std::string_view& text, char by) {
   const std::size_t end = std::min(text.size(), text.find(by));
   const std::string_view part = trimmed(text.substr(0, end));
   text.remove_prefix(std::min(text.size(), end + 1));
   return part;
 }
-/// The quality that parameters give, from 0 to 1; nothing if it is not valid.
+/// The quality in parameters, 0 to 1; nothing if it is not valid.
 std::optional<double> quality_of(std::string_view parameters) {
   double quality = 1;
   while (!parameters.empty()) {
@@ -57,7 +57,7 @@ std::optional<double> quality_of(std::string_view parameters) {
 }
 
 zlib_stream checked(zlib_stream stream, int error) {
-  if (error != Z_OK) throw std::bad_alloc{};  // Nothing else can go wrong with constant settings.
+  if (error != Z_OK) throw std::bad_alloc{};  // No other error is possible with constant settings.
   return stream;
 }
 zlib_stream inflating(int window) {
@@ -78,14 +78,14 @@ zlib_stream deflating(int window) {
   return checked(std::move(s), error);
 }
 void set_input(z_stream& z, std::string_view bytes) {
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));  // It only reads them.
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));  // zlib only reads them.
   z.avail_in = static_cast<uInt>(bytes.size());
 }
 void set_output(z_stream& z, std::array<char, buffer_size>& buffer, std::size_t most) {
   z.next_out = reinterpret_cast<Bytef*>(buffer.data());
   z.avail_out = static_cast<uInt>(std::min(most, buffer.size()));
 }
-/// What was written to the buffer since `set_output`.
+/// The bytes written to the buffer since `set_output`.
 std::string_view output_of(const z_stream& z, const std::array<char, buffer_size>& buffer) {
   return {buffer.data(),
           static_cast<std::size_t>(reinterpret_cast<const char*>(z.next_out) - buffer.data())};
@@ -138,7 +138,7 @@ decompressor::result decompressor::fail(int status, std::string message) {
   return result::failed;
 }
 
-/// Looks at the first bytes. Some clients send deflate without the header of zlib.
+/// Checks the first bytes, as some clients send deflate without zlib's header.
 /// @returns Whether there are enough of them.
 bool decompressor::begin(std::string_view input) {
   if (coding_ == content_coding::deflate) {
@@ -166,7 +166,7 @@ decompressor::result decompressor::step(std::string_view& input, bool is_last) {
 decompressor::result decompressor::inflate_some() {
   z_stream& z = *stream_;
   std::array<char, buffer_size> buffer;
-  // One byte beyond the limit tells that there are more.
+  // One byte beyond the limit shows that there are more.
   const std::size_t most = body_.size() + std::min(http_piece, limit_ - body_.size()) + 1;
   for (;;) {
     if (is_at_end_) {
@@ -205,7 +205,7 @@ void compressor::append(std::string_view bytes, bool is_last, std::string& out) 
   set_input(*stream_, bytes);
   do {
     set_output(*stream_, buffer, buffer.size());
-    deflate(stream_.get(), is_last ? Z_FINISH : Z_SYNC_FLUSH);  // All comes out at once.
+    deflate(stream_.get(), is_last ? Z_FINISH : Z_SYNC_FLUSH);  // All output appears at once.
     out += output_of(*stream_, buffer);
   } while (stream_->avail_out == 0);
 }

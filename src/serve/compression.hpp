@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The content codings of HTTP that the servers understand: gzip and deflate. Bodies are compressed
-/// and decompressed in steps, so that a long one does not hold up others.
+/// The HTTP content codings that the servers support: gzip and deflate. Bodies are compressed and
+/// decompressed in steps, so that a long one does not delay others.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ enum class content_coding : std::uint8_t { identity, gzip, deflate };
 
 struct preferred_coding {
   content_coding coding = content_coding::identity;
-  bool is_required = false;  ///< The client refuses bodies that are not compressed.
+  bool is_required = false;  ///< The client refuses uncompressed bodies.
 };
 /// The coding that a client prefers for an answer, by its `Accept-Encoding` fields joined by
 /// commas. `identity` if it accepts none of the others.
@@ -41,14 +41,15 @@ class decompressor {
   enum class result : std::uint8_t {
     needs_input,  ///< All of the input is used up.
     has_more,     ///< The step has reached its bound: call again, without new input.
-    failed,       ///< `why` says what is wrong.
-    ended,        ///< The body is whole.
+    failed,       ///< The step has reached its limit: call again, without new input.
+    ended,        ///< `why` returns the reason.
   };
   /// @param coding Not `identity`. @param limit Largest decompressed size, in bytes.
   decompressor(content_coding coding, std::size_t limit);
 
-  /// Decompresses `input`, about 64 KiB of output at most, and takes the bytes used off its front.
-  /// @param is_last Whether nothing follows what is in `input`.
+  /// Decompresses `input`, about 64 KiB of output at most, and removes the bytes used from its
+  /// front.
+  /// @param is_last Whether nothing follows `input`.
   [[nodiscard]] result step(std::string_view& input, bool is_last);
   /// Status and message of the refusal: 413 if the body is over the limit, else 400.
   [[nodiscard]] const std::pair<int, std::string>& why() const noexcept { return why_; }
@@ -67,7 +68,7 @@ class decompressor {
   growing_bytes body_;
   std::pair<int, std::string> why_;
   bool has_begun_ = false;
-  bool is_at_end_ = false;  // Of a member of gzip, which another may follow.
+  bool is_at_end_ = false;  // Of a gzip member; another one may follow.
 };
 
 /// Compresses the body of one answer, at the fastest level.

@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t longest_quote = 100;
 constexpr std::string_view or_token = ", or a token of --control-token-file";
 
-/// Whether no name that somebody else resolves to this machine was asked for.
-/// @param otherwise How it can be made all the same.
+/// Refuses a Host that is a foreign name resolving to this machine.
+/// @param otherwise Another way to make the call.
 std::optional<denial> check_host(const http_request& request,
                                  std::string_view otherwise = or_token) {
   if (is_loopback_host(request.host)) return std::nullopt;
@@ -26,7 +26,7 @@ std::optional<denial> check_host(const http_request& request,
                                  request.host.substr(0, longest_quote), otherwise)};
 }
 
-/// Whether it comes from this machine, and from no page of a browser. @param what Is asked, in
+/// Refuses requests from other machines and from pages of a browser. @param what The request, in
 /// words.
 std::optional<denial> check_origin(const http_request& request, std::string_view what,
                                    std::string_view otherwise, std::string_view host_otherwise) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Memory for a body that arrives: `growing_bytes`.
+/// Memory for an arriving body: `growing_bytes`.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,9 +15,9 @@
 
 namespace cohort::serve {
 
-/// Bytes to which more are appended. Unlike those of `std::string` new ones are left as they are,
-/// and blocks from 1 MiB on grow without a copy: the system moves their pages.
-/// Thread safety: one thread at a time.
+/// A growing sequence of bytes. Unlike in `std::string` new bytes are not initialised, and blocks
+/// from 1 MiB on grow without a copy: the system moves their pages. Thread safety: one thread at a
+/// time.
 class growing_bytes {
  public:
   growing_bytes() = default;
@@ -34,7 +34,7 @@ class growing_bytes {
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] std::string_view view() const noexcept { return {bytes_, size_}; }
 
-  /// Makes room for `capacity` bytes in all, exactly. @throws std::bad_alloc Nothing has changed.
+  /// Sets the capacity, exactly. @throws std::bad_alloc Nothing has changed.
   void reserve(std::size_t capacity) {
     if (capacity <= capacity_) return;
     void* const grown = capacity < mapped ? std::realloc(bytes_, capacity) : map(capacity);
@@ -42,15 +42,15 @@ class growing_bytes {
     bytes_ = static_cast<char*>(grown);
     capacity_ = capacity;
   }
-  /// Makes room for `more` bytes behind those that are there: twice as many as then are, for
-  /// others that follow, but no more than `most` unless they are needed.
+  /// Makes room for `more` bytes at the end: grows to twice the needed size, in expectation of
+  /// further ones, but to no more than `most` unless needed.
   void reserve_for(std::size_t more, std::size_t most) {
     const std::size_t size = size_ + more;
     if (size > capacity_) reserve(std::max(size, std::min(2 * size, most)));
   }
-  /// The room behind them.
+  /// The unused room at the end.
   [[nodiscard]] std::span<char> room() noexcept { return {bytes_ + size_, capacity_ - size_}; }
-  /// The first `n` bytes of the room have been written.
+  /// Notes that the first `n` bytes of the room have been written.
   void commit(std::size_t n) noexcept { size_ += n; }
   /// @pre There is room for them.
   void append(std::string_view bytes) noexcept {
@@ -64,10 +64,10 @@ class growing_bytes {
   }
 
  private:
-  static constexpr std::size_t mapped = std::size_t{1} << 20U;  // Those from here on are.
+  static constexpr std::size_t mapped = std::size_t{1} << 20U;  // Larger blocks are mapped.
 
   static void unmap(void* block, std::size_t bytes) noexcept { (void)::munmap(block, bytes); }
-  /// @returns The bytes in a block of pages in place of the one before; null: that stays.
+  /// @returns The bytes in a new block of pages that replaces the old one; null: the old one stays.
   void* map(std::size_t capacity) noexcept {
     const bool is_mapped = capacity_ >= mapped;
     void* const block = is_mapped ? ::mremap(bytes_, capacity_, capacity, MREMAP_MAYMOVE)
@@ -78,7 +78,7 @@ class growing_bytes {
       if (size_ > 0) std::memcpy(block, bytes_, size_);
       std::free(bytes_);
     }
-    // Where the system has them: a fault for each 4 KiB takes longer than to receive these.
+    // Large pages if available: a page fault for each 4 KiB takes longer than receiving them.
     (void)::madvise(block, capacity, MADV_HUGEPAGE);
     return block;
   }

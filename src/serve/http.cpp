@@ -48,26 +48,26 @@ using tcp = asio::ip::tcp;
 
 class session;
 
-/// Of one read; more of long bodies.
+/// Bytes of one read; more for long bodies.
 constexpr std::size_t read_size = std::size_t{16} << 10U;
 constexpr std::size_t most_read = 4 * read_size;
-/// How long a connection beyond the limit may take to say what it wants.
+/// Time for a connection beyond the limit to send its request.
 constexpr duration probe_patience = std::chrono::seconds{1};
-/// How much longer a kept connection is kept than clients are told: what they send in that time is
-/// still on its way when it is over.
+/// A kept connection is kept for this much longer than clients are told: their last requests may
+/// still be on their way.
 constexpr duration edge = std::chrono::seconds{2};
 /// Largest number of connections beyond the limit, for networks that hold fewer than another.
 constexpr std::size_t max_spares = 32;
-/// How many connections are asked whether they make way before another is refused.
+/// Number of connections tried as candidates to make way before another is refused.
 constexpr int max_asked = 8;
-/// Of connections that are closed while their client sends: how many are read on at one time, how
-/// much of each at most, and for how long after its last byte.
+/// For connections closed while their client sends: how many continue to read at one time, how much
+/// each at most, and for how long after its last byte.
 constexpr std::size_t max_lingering = 32;
 constexpr std::uint64_t max_discarded = std::uint64_t{64} << 20U;
 constexpr duration linger_patience = std::chrono::seconds{1};
-/// Of the inference protocol, whose bodies may be JSON and what is behind it.
+/// Field of the inference protocol: its bodies may be JSON followed by binary data.
 constexpr const char* inference_header_length = "Inference-Header-Content-Length";
-/// Shorter answers are compressed only for clients that take no others.
+/// Shorter answers are compressed only if the client refuses others.
 constexpr std::size_t least_compressed = 1024;
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
@@ -83,14 +83,14 @@ connection_limits limits_of(const http_timeouts& t) {
           .silence = std::min(linger_patience, body),
           .bytes_per_s = t.min_rate_kib * 1024};
 }
-/// Of connections beyond the limit.
+/// Limits of connections beyond the maximum.
 connection_limits probe_limits_of(connection_limits l) {
   l.header = std::min(l.header, probe_patience);
   l.body = std::min(l.body, probe_patience);
   return l;
 }
 
-/// The fields that say that a connection is kept, and for how long at least.
+/// The fields that announce a kept connection, and its minimum time.
 std::string kept_fields(double idle_s) {
   const auto seconds = static_cast<std::int64_t>(idle_s);
   return seconds > 0 ? fmt::format("Connection: keep-alive\r\nKeep-Alive: timeout={}\r\n", seconds)
@@ -107,8 +107,8 @@ client_network network_of(const asio::ip::address& a) {
   return a.is_v4() ? a.to_v4().to_uint() : serve::network_of(a.to_v6().to_bytes());
 }
 
-/// A body that takes memory as its bytes come. `http::string_body` takes all that the header
-/// announces, of which a client may then send nothing.
+/// A body that takes memory only as its bytes arrive. `http::string_body` allocates the announced
+/// length at once, even if the client then sends nothing.
 struct arriving_body {
   using value_type = growing_bytes;
   class reader {
@@ -116,7 +116,7 @@ struct arriving_body {
     template <bool IsRequest, class Fields>
     reader(http::header<IsRequest, Fields>& /*header*/, value_type& body) : body_{body} {}
     void init(const boost::optional<std::uint64_t>& length, beast::error_code& e) {
-      most_ = static_cast<std::size_t>(length.value_or(SIZE_MAX));  // Which the limit bounds.
+      most_ = static_cast<std::size_t>(length.value_or(SIZE_MAX));  // The limit bounds it.
       e = {};
     }
     template <class Buffers>
@@ -162,7 +162,7 @@ bool is_from_loopback(const tcp::socket& socket) {
   return from.is_loopback();
 }
 
-/// Whether a proxy has added a field, which then says that the client is another one.
+/// Whether a proxy added this field, so that the client is a different one.
 template <class Field>
 bool is_of_proxy(const Field& f) {
   if (f.name() == http::field::forwarded || f.name() == http::field::via) return true;
@@ -206,14 +206,14 @@ struct http_server::state {
   void begin_drain(std::chrono::milliseconds within);
   void check_times();
   void maybe_stop();
-  /// Whether a drain still waits for what is on its way.
+  /// Whether a drain still waits for requests on their way.
   [[nodiscard]] bool is_patient() const { return std::chrono::steady_clock::now() < patient_until; }
   [[nodiscard]] std::vector<std::shared_ptr<session>> everyone() const;
-  /// Bytes that a connection's body may have whatever others hold: of a quarter of all.
+  /// Bytes that a connection's body may always have: its part of a quarter of all.
   [[nodiscard]] std::size_t own_bytes() const {
     return settings.max_body_bytes / 4 / std::max<std::size_t>(1, max_sharing());
   }
-  /// Those that they share beyond that.
+  /// Bytes beyond that, shared by all.
   [[nodiscard]] std::size_t shared_bytes() const {
     return settings.max_body_bytes - own_bytes() * max_sharing();
   }
@@ -228,28 +228,28 @@ struct http_server::state {
   busy_meter meter;  // Of the thread in `run`.
 
   http_options settings;
-  byte_ledger memory;                     // Outlives what holds some of it.
-  std::unordered_set<session*> sessions;  // Handlers that the context still has hold some.
+  byte_ledger memory;                     // Outlives its holders.
+  std::unordered_set<session*> sessions;  // Handlers still in the context hold some.
   connection_limits limits;
-  connection_limits probe_limits;  // Of those beyond the limit of connections.
-  std::string kept;                // Fields of an answer that is not the last of its connection.
+  connection_limits probe_limits;  // Of those beyond the maximum.
+  std::string kept;                // Fields of an answer on a kept connection.
   connection_places<session> places;
-  std::list<session*> extras;     // Those without a place, the latest last.
-  std::list<session*> lingering;  // In neither, the latest last.
-  std::vector<char> discarded = std::vector<char>(4 * read_size);  // What they read.
+  std::list<session*> extras;     // Without a place, the latest last.
+  std::list<session*> lingering;  // In neither of these, the latest last.
+  std::vector<char> discarded = std::vector<char>(4 * read_size);  // Bytes they read.
   std::atomic<std::size_t> under_way{0};
-  std::size_t held_bytes = 0;  // Of those that bodies share.
+  std::size_t held_bytes = 0;  // Of the shared body bytes.
   asio::io_context context;
   tcp::acceptor acceptor;
-  tcp::endpoint peer;      // Of the connection that was accepted last.
-  std::uint16_t port = 0;  // Apart: `run`'s thread may be closing the acceptor.
+  tcp::endpoint peer;      // Of the latest connection.
+  std::uint16_t port = 0;  // Separate: `run`'s thread may be closing the acceptor.
   std::string url;
   asio::steady_timer drain_timer;
   asio::steady_timer accept_timer;
   asio::steady_timer clock_timer;
   http_app* app = nullptr;
   std::chrono::steady_clock::time_point patient_until;  // While it drains.
-  std::chrono::steady_clock::time_point silent_until;   // It says why it lets nobody in.
+  std::chrono::steady_clock::time_point silent_until;   // Until then no refusal is logged again.
   std::atomic<bool> draining{false};
   std::atomic<bool> leaving{false};  // Or draining.
 };
@@ -278,7 +278,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     server_.lingering.remove(this);
   }
 
-  /// One of those that all share, or one that is for a probe alone.
+  /// Takes a shared place, or an extra one that only serves a probe.
   void take_place() {
     if (server_.places.enter(place_, from_)) return;
     server_.extras.push_back(this);
@@ -290,7 +290,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     parser_.emplace();
     preferred_ = {};
     parser_->header_limit(static_cast<std::uint32_t>(server_.settings.header_limit));
-    parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // Until the header tells.
+    parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // Until the header is read.
     parser_->eager(false);  // One step ends with the header.
     header_size_ = 0;
     let_go();
@@ -302,14 +302,15 @@ class session final : public http_client, public std::enable_shared_from_this<se
       if (buffer_.capacity() > std::size_t{4} * read_size) buffer_ = {};
       return receive();
     }
-    // A pipelined request. Not at once: who sends many would have their turn before all others.
+    // A pipelined request is posted, so that a client that sends many does not go before all
+    // others.
     asio::post(server_.context, [self = shared_from_this()] {
       if (self->phase_ == phase::idle) self->feed();
     });
   }
 
-  /// Ends the wait for a client that is too late. Not while bytes of it wait to be read: then this
-  /// process is late, which may have been stopped, and not the client.
+  /// Closes the connection if its client is too late. Not while bytes wait to be read: then this
+  /// process is late, perhaps because it was stopped, and not the client.
   void check_time(time_point now) {
     if (!clock_.is_late(now) || has_moved(now)) return;
     switch (clock_.waits_for()) {
@@ -336,7 +337,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
         break;
     }
   }
-  /// Whether the client has sent or taken something that was not seen yet.
+  /// Whether the client has sent or taken bytes that were not noticed yet.
   bool has_moved(time_point now) {
     const awaited what = clock_.waits_for();
     if (what == awaited::silence) return false;
@@ -344,13 +345,13 @@ class session final : public http_client, public std::enable_shared_from_this<se
     look(0, now);
     return !clock_.is_late(now);
   }
-  /// Leaves its place to another connection.
-  /// @returns Whether it did. Not, once, if bytes of its client are unread, or if that takes
-  /// enough.
+  /// Gives up its place to another connection.
+  /// @returns Whether it did. It declines once if bytes of its client are unread, or if the client
+  /// has taken enough.
   bool make_way(time_point now) {
     if (clock_.waits_for() == awaited::taking) {
       if (look(0, now)) return false;
-    } else if (!is_spared_ && has_unread()) {  // It may be this process that is late, which reads.
+    } else if (!is_spared_ && has_unread()) {  // This process may be late in reading.
       is_spared_ = true;
       server_.places.awaits(place_, now);
       return false;
@@ -362,19 +363,19 @@ class session final : public http_client, public std::enable_shared_from_this<se
       linger();
     } else {
       turn_away();
-      if (phase_ == phase::answering) shut();  // It does not take the answer either.
+      if (phase_ == phase::answering) shut();  // The client does not take the answer either.
     }
     return true;
   }
 
-  /// Answers a connection that is one too many, and closes it.
+  /// Refuses a connection beyond the maximum, and closes it.
   void turn_away() {
     server_.app->refused(http_bound::connections);
     refuse(http::status::service_unavailable, "too many connections", 1);
   }
 
-  /// Closes a connection on which no request has arrived yet, and none is on its way.
-  /// @param patiently Nor has it only just come, or a part of a request.
+  /// Closes a connection without a request, unless one is on its way.
+  /// @param patiently Also keep it if it is new, or a part of a request has arrived.
   void close_if_idle(bool patiently) {
     const bool is_arriving = phase_ == phase::arriving && !is_whole() && !has_unread();
     if (!patiently && is_arriving) return refuse_late();
@@ -413,8 +414,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
   }
 
-  /// Calls `work`. If it throws, the request that waits for an answer is told so; where none waits,
-  /// the connection closes. No other connection is affected.
+  /// Calls `work`. If it throws, the pending request gets an error answer; without one the
+  /// connection closes. No other connection is affected.
   template <class Work>
   void guard(Work work) noexcept {
     try {
@@ -430,8 +431,8 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
  private:
-  /// The app may have kept the request, whose views have to stay valid: no other is read into its
-  /// place. Who asked to be told when the client leaves most likely has kept it.
+  /// Answers with an error. The app may have kept the request, whose views must stay valid, so no
+  /// other is read into its place: most likely if it set `on_gone`.
   void tell(const fault& f) {
     if (phase_ != phase::asked || gone_) return give_up();
     keep_alive_ = false;
@@ -503,7 +504,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
       if (compressed.size() >= size && !is_required) return;
       r.body = std::move(compressed);
     } else {
-      if (!answer_memory_.resize(compressor::memory + size)) return;  // As it is, then.
+      if (!answer_memory_.resize(compressor::memory + size)) return;  // Sent uncompressed then.
       compressor_.emplace(coding);
       compressed_memory_ = compressor::memory + size;
       if (!r.pieces) r.pieces = std::make_shared<whole_body>(std::move(r.body));
@@ -511,7 +512,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     r.fields.emplace_back("Content-Encoding", name_of(coding));
   }
 
-  /// One more of an answer that is written in pieces.
+  /// Appends one more piece of an answer.
   void append_piece() {
     const std::size_t before = unsent_.size();
     bool has_more = false;
@@ -537,7 +538,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (phase_ != phase::asked) return;
     move_to(phase::streaming);
     server_.app->answered(200);
-    is_chunked_ = version_ >= 11;  // Else the end of the connection ends the body.
+    is_chunked_ = version_ >= 11;  // If not, the end of the connection ends the body.
     if (!is_chunked_ || server_.leaving) keep_alive_ = false;
     clock_.begin_answer();
     unsent_ += fmt::format(
@@ -568,16 +569,16 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
   enum class phase : std::uint8_t {
-    idle,       // No header has arrived.
-    arriving,   // Nor the body.
-    asked,      // The app is to answer.
-    streaming,  // It does.
-    answering,  // What is left is to be sent.
-    lingering,  // It is; nothing more will be, and what the client sends is not looked at.
+    idle,       // No header yet.
+    arriving,   // No complete body yet.
+    asked,      // The app must answer.
+    streaming,  // The app is answering.
+    answering,  // The rest must be sent.
+    lingering,  // All is sent; further input is discarded.
     closed,
   };
 
-  /// Whether bytes are there that were not read yet.
+  /// Whether there are unread bytes.
   [[nodiscard]] bool has_unread() {
     beast::error_code ignored;
     return socket_.available(ignored) > 0;
@@ -586,7 +587,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     phase_ = next;
     count(next == phase::asked || next == phase::streaming || next == phase::answering);
   }
-  /// Whether it is among those that are asked and not yet wholly answered.
+  /// Counts it among the requests not yet fully answered, or no longer.
   void count(bool is_under_way) {
     if (is_under_way == is_counted_) return;
     is_counted_ = is_under_way;
@@ -601,33 +602,33 @@ class session final : public http_client, public std::enable_shared_from_this<se
   [[nodiscard]] bool has_begun() const {
     return phase_ == phase::arriving || buffer_.size() > 0 || (parser_ && parser_->got_some());
   }
-  /// Notes what the client has taken of what was sent since the last look.
-  /// @param sent Bytes handed to the system since then.  @returns Whether it is not slow.
+  /// Notes which sent bytes the client has taken since the last look.
+  /// @param sent Bytes passed to the system since then.  @returns Whether it is not slow.
   bool look(std::size_t sent, time_point now) {
     const std::size_t before = untaken_ + sent;
     untaken_ = std::min(before, queued());
     clock_.moved(before - untaken_, now);
     return progressed(before - untaken_, now);
   }
-  /// Bytes of answers that the system holds until the client takes them.
+  /// Bytes of answers in the system's buffer.
   [[nodiscard]] std::size_t queued() {
     int bytes = 0;
     return ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes)
                                                                  : 0;
   }
 
-  /// What a request of so many bytes takes of those that all connections share.
+  /// Shared bytes needed for a request of this size.
   [[nodiscard]] std::size_t beyond_own(std::size_t bytes) const {
     return bytes - std::min(bytes, server_.own_bytes());
   }
-  /// Whether there is room for a body of so many bytes. There is for one request, however large.
+  /// Whether there is room for a body of this size. For a single request there always is.
   [[nodiscard]] bool is_room_for(std::size_t bytes) const {
     const std::size_t more = beyond_own(bytes);
     const std::size_t others = server_.held_bytes - held_;
     return more == 0 || others == 0 || others + more <= server_.shared_bytes();
   }
-  /// Counts what its request takes by now: not what it announced, but what has come and the room
-  /// that was made for it. Where there is no room the client is told so.
+  /// Counts the bytes of its request: those received and the room made for them, not those
+  /// announced. If there is no room it answers with an error.
   /// @returns Whether there was.
   bool hold() {
     const growing_bytes& body = parser_->get().body();
@@ -671,9 +672,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
     socket_.close(ignored);
   }
 
-  /// Ends a connection whose client may still send. A close with bytes unread would reset it, and
-  /// the client, which fails to send, never see its answer. So the close waits for that of the
-  /// client, or for its silence.
+  /// Ends a connection whose client may still send. Closing with unread bytes would reset it, and
+  /// the client would never see its answer. So the close waits for the client to close, or to be
+  /// silent.
   void linger() {
     move_to(phase::lingering);
     drop_request();
@@ -683,7 +684,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     beast::error_code ignored;
     socket_.shutdown(tcp::socket::shutdown_send, ignored);
     server_.lingering.push_back(this);
-    // Who has had the longest time goes.
+    // The one with the longest time is closed.
     if (server_.lingering.size() > max_lingering) {
       server_.lingering.front()->shared_from_this()->shut();
     }
@@ -699,7 +700,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
                             });
   }
 
-  /// The client is gone: its request need not run.
+  /// Notes that the client is gone: its request need not run.
   void lose() {
     if (is_asked()) move_to(phase::closed);
     if (auto gone = std::exchange(gone_, nullptr)) gone();
@@ -716,12 +717,12 @@ class session final : public http_client, public std::enable_shared_from_this<se
   void begin_refusal() {
     clock_.stop();
     server_.places.acts(place_);
-    keep_alive_ = false;  // What follows in the stream cannot be told from the bad request.
+    keep_alive_ = false;  // The next request cannot be found after a bad one.
     is_refused_ = true;
     move_to(phase::asked);
     drop_request();
   }
-  /// Refuses a request by its header. If it has no body the connection serves the next one.
+  /// Refuses a request by its header. Without a body the connection serves the next one.
   void deny(http_reply r) {
     if (parser_->is_done()) {
       clock_.stop();
@@ -733,10 +734,10 @@ class session final : public http_client, public std::enable_shared_from_this<se
     answer(std::move(r));
   }
 
-  /// Nothing of it is needed any more, unless the app may have kept it: its memory is for others.
+  /// Frees the request, unless the app may have kept it.
   void drop_request() {
     beast::error_code ignored;
-    socket_.cancel(ignored);  // Else it would be read into the buffer.
+    socket_.cancel(ignored);  // Otherwise it would be read into the buffer.
     buffer_ = {};
     decompressor_.reset();
     if (is_kept_) return;
@@ -744,7 +745,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     let_go();
   }
 
-  /// Answers what is wrong with the bytes, or closes if nobody waits for it.
+  /// Answers malformed input, or closes if no client waits for an answer.
   void on_bad_read(beast::error_code e) {
     if (e == http::error::header_limit) {
       return refuse(http::status::request_header_fields_too_large,
@@ -760,15 +761,15 @@ class session final : public http_client, public std::enable_shared_from_this<se
     shut();
   }
 
-  /// The client is to send or to take something from now on.
+  /// From now on the client must send or take bytes.
   void waits(time_point now) {
     progress_ = 0;
     is_spared_ = false;
     server_.places.awaits(place_, now);
   }
-  /// It has sent or taken bytes. It is as slow as one that does nothing until it begins another
-  /// request, or has moved as much as the least rate asks for: not by a byte now and then, nor
-  /// before the end of its header.
+  /// Notes that it has sent or taken bytes. It counts as idle until it begins another request, or
+  /// has moved as much as the minimum rate requires: single bytes do not count, nor bytes before
+  /// the end of a header.
   /// @returns Whether it is not slow.
   bool progressed(std::size_t bytes, time_point now) {
     if (clock_.waits_for() == awaited::header) return false;
@@ -781,7 +782,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
 
   void receive() {
     growing_bytes& body = parser_->get().body();
-    // As much again as has come: who only announces a long body gets no long buffer.
+    // As much again as has come, so that announcing a long body gets no long buffer.
     const std::size_t size = std::clamp(body.size(), read_size, most_read);
     const std::size_t plain = missing_plain_bytes();
     if (plain == 0) {
@@ -793,7 +794,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     receive_into(asio::buffer(room.data(), room.size()),
                  [&body](std::size_t n) { body.commit(n); });
   }
-  /// @param keep Called with how many bytes have come.
+  /// @param keep Called with the number of bytes received.
   template <class Buffer, class Keep>
   void receive_into(Buffer to, Keep keep) {
     socket_.async_read_some(to,
@@ -809,22 +810,22 @@ class session final : public http_client, public std::enable_shared_from_this<se
                             });
   }
 
-  /// Bytes that have still to come of a long body of known length, sent as it is. They are read to
-  /// where they stay, past the parser. 0: none, or it is the parser that tells.
+  /// Missing bytes of a long, uncompressed body of known length. They are read directly to their
+  /// place, past the parser. 0: none, or the parser must tell.
   [[nodiscard]] std::size_t missing_plain_bytes() const {
     if (phase_ != phase::arriving || decompressor_ || parser_->is_done()) return 0;
     const auto length = parser_->content_length();
     const std::size_t come = parser_->get().body().size();
     return length && come >= read_size ? static_cast<std::size_t>(*length) - come : 0;
   }
-  /// Whether all of the request has come.
+  /// Whether the whole request has come.
   [[nodiscard]] bool is_whole() const {
     return parser_->is_done() || (phase_ == phase::arriving && !decompressor_ &&
                                   parser_->content_length() == parser_->get().body().size());
   }
 
-  /// Parses what has arrived, of one request at most. A request for which that fails, for want of
-  /// memory most likely, is refused.
+  /// Parses the received bytes, of at most one request. If that fails, most likely for lack of
+  /// memory, the request is refused.
   void feed() {
     guard([this] {
       try {
@@ -839,7 +840,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     });
   }
   void parse() {
-    const bool is_read = phase_ == phase::arriving && buffer_.size() == 0;  // To where it stays.
+    const bool is_read = phase_ == phase::arriving && buffer_.size() == 0;  // Past the parser.
     if ((decompressor_ || is_read) && !take()) return;
     while (buffer_.size() > 0) {
       beast::error_code e;
@@ -864,7 +865,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
       if (!take()) return;
       if (n == 0) break;
     }
-    // What announces a chunk or follows the last one is held until its end, which is a CRLF.
+    // Chunk headers and trailers are held until their end, which must be a CRLF.
     if (phase_ == phase::arriving && has_bare_line_feed()) {
       return refuse(http::status::bad_request, "a chunk's size line or trailer ends without CR");
     }
@@ -876,9 +877,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
     receive();
   }
 
-  /// Takes over what has come of the body, and asks the app when that is all. Long parts of a
-  /// compressed body take several turns, between which others have theirs.
-  /// @returns Whether to go on reading.
+  /// Takes over the received part of the body, and calls the app when it is complete. Long parts of
+  /// a compressed body take several turns, so that others are served in between.
+  /// @returns Whether to continue reading.
   bool take() {
     const bool is_done = is_whole();
     if (is_done) {
@@ -913,7 +914,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     return !has_more && !is_done;
   }
 
-  /// Whether what is left of a body, which is no data, has a line that ends in LF alone.
+  /// Whether the rest of a body, which is no data, has a line that ends only in LF.
   [[nodiscard]] bool has_bare_line_feed() const {
     const std::string_view left{static_cast<const char*>(buffer_.data().data()), buffer_.size()};
     for (std::size_t at = left.find('\n'); at != left.npos; at = left.find('\n', at + 1)) {
@@ -952,7 +953,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     }
     if (is_extra_ && !server_.app->is_probe(path_of(request))) return turn_away();
     if (auto denied = server_.app->early_answer(asked_)) return deny(*std::move(denied));
-    // Before it sends what would be refused. What is announced is not held for it.
+    // Before it sends a body that would be refused. Announced bytes are not held for it.
     const auto announced = static_cast<std::size_t>(parser_->content_length().value_or(0));
     if (!is_room_for(announced)) return no_room();
     if (announced > server_.memory.limit()) return no_memory(announced);
@@ -1004,7 +1005,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
             .fields = {{"Accept-Encoding", "gzip, deflate"}}});
   }
 
-  /// All fields of a name, as the list that they are.
+  /// All fields of a name, as one list.
   [[nodiscard]] std::string joined(http::field name) const {
     std::string all;
     const auto [begin, end] = parser_->get().equal_range(name);
@@ -1018,13 +1019,13 @@ class session final : public http_client, public std::enable_shared_from_this<se
   static std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
   static std::string_view path_of(const http::request<arriving_body>& request) {
     std::string_view path = view(request.target());
-    if (path.starts_with("http://")) {  // The absolute form, which proxies send.
+    if (path.starts_with("http://")) {  // The absolute form, sent by proxies.
       path.remove_prefix(std::min(path.size(), path.find('/', 7)));
     }
     return path.substr(0, path.find('?'));
   }
 
-  /// The request, of which the header has come.
+  /// The request, after its header was read.
   [[nodiscard]] http_request described() const {
     const auto& request = parser_->get();
     return {.method = view(request.method_string()),
@@ -1046,7 +1047,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (is_asked()) watch();
   }
 
-  /// Notices that the client goes away while its answer is being made.
+  /// Notices if the client leaves while its answer is being made.
   void watch() {
     socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](beast::error_code e) {
       if (e || !self->is_asked()) return;
@@ -1054,21 +1055,21 @@ class session final : public http_client, public std::enable_shared_from_this<se
       beast::error_code error;
       const std::size_t got =
           self->socket_.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
-      // More bytes are a pipelined request, which waits for its turn.
+      // Further bytes are a pipelined request, which must wait.
       if (got == 0 && error != asio::error::would_block) {
         self->give_up();
       }
     });
   }
 
-  /// Sends what there is, one write at a time; what the system takes at once without waiting for
-  /// it.
+  /// Sends the available bytes, one write at a time; without waiting if the system takes them at
+  /// once.
   void pump() {
     count_unsent();
     if (!sending_.empty() || unsent_.empty()) return;
     sending_.swap(unsent_);
     if (phase_ == phase::answering && !pieces_) count(false);  // Before the client can know.
-    beast::error_code later;  // Errors are told by the write that waits, not to who calls this.
+    beast::error_code later;  // The waiting write reports errors, not the caller.
     const std::size_t sent = socket_.write_some(asio::buffer(sending_), later);
     if (!later && sent == sending_.size()) return on_sent();
     move_to(phase_);
@@ -1102,7 +1103,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     count_unsent();
     if (!unsent_.empty()) return pump();
     if (phase_ != phase::answering) return;
-    if (pieces_) {  // Behind all others that are ready.
+    if (pieces_) {  // After all others that are ready.
       return asio::post(server_.context, [self = shared_from_this()] {
         if (self->phase_ != phase::answering) return;
         self->guard([&] {
@@ -1116,7 +1117,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
     if (keep_alive_) return read();
     const bool may_linger = !server_.draining || server_.is_patient();
     if (may_linger && (is_refused_ || buffer_.size() > 0 || has_unread())) return linger();
-    shut();  // A drain looks every few milliseconds who is left.
+    shut();  // A drain checks every few milliseconds for the rest.
   }
 
   tcp::socket socket_;
@@ -1126,7 +1127,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   connection_clock clock_{server_.limits};
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<arriving_body>> parser_;
-  http_request asked_{};  // Of the parser's header: a trailer would add to the fields.
+  http_request asked_{};  // From the header: a trailer would add to its fields.
   std::optional<http::response<http::empty_body>> go_on_;
   std::function<void()> gone_;
   std::string unsent_;
@@ -1134,7 +1135,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   unsigned version_ = 11;
   phase phase_ = phase::idle;
   bool is_counted_ = false;
-  bool is_extra_ = false;  // Beyond the limit of connections: for a probe alone.
+  bool is_extra_ = false;  // Beyond the maximum: only for a probe.
   bool is_from_loopback_;
   bool is_refused_ = false;  // It may not have sent all of its request.
   bool is_kept_ = false;     // The app failed, and may still have its request.
@@ -1146,15 +1147,15 @@ class session final : public http_client, public std::enable_shared_from_this<se
   std::size_t header_size_ = 0;
   std::size_t body_limit_ = 0;  // Of the present request.
   double progress_ = 0;         // Bytes since the client was last not slow.
-  bool is_spared_ = false;      // It did not make way since then, as bytes of it were unread.
-  std::size_t held_ = 0;        // Bytes of those that bodies share.
-  std::size_t untaken_ = 0;     // Bytes sent that the client had not taken at the last look.
+  bool is_spared_ = false;      // It kept its place because of unread bytes.
+  std::size_t held_ = 0;        // Of the shared body bytes.
+  std::size_t untaken_ = 0;     // Sent but not taken at the last look.
   held_bytes request_memory_;
   held_bytes answer_memory_;
-  std::shared_ptr<http_body> pieces_;         // Of the answer, those to come.
-  std::optional<decompressor> decompressor_;  // Of a compressed body, until it is whole.
+  std::shared_ptr<http_body> pieces_;         // Of the answer, to be sent.
+  std::optional<decompressor> decompressor_;  // Of a compressed body, until complete.
   std::optional<compressor> compressor_;      // Of those pieces.
-  std::size_t compressed_memory_ = 0;         // Beside the text that is to be sent.
+  std::size_t compressed_memory_ = 0;         // In addition to the text to send.
   preferred_coding preferred_;                // Of the answer to the present request.
 };
 
@@ -1163,7 +1164,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
 std::vector<std::shared_ptr<session>> http_server::state::everyone() const {
   std::vector<std::shared_ptr<session>> all;
   for (session* s : sessions) {
-    // One that another thread has just let go of is about to be deleted here.
+    // A session just released by another thread is about to be deleted here.
     if (auto living = s->weak_from_this().lock()) all.push_back(std::move(living));
   }
   return all;
@@ -1189,7 +1190,7 @@ void http_server::state::accept() {
     if (!e) guarded(settings.name, "a connection failed", [&] { admit(std::move(socket)); });
     if (draining) return;
     if (e && e != asio::error::connection_aborted) {
-      say_none_is_let_in(e);  // No descriptors, most likely: they come back when clients leave.
+      say_none_is_let_in(e);  // Probably no descriptors: they return as clients leave.
       accept_timer.expires_after(std::chrono::milliseconds{50});
       accept_timer.async_wait([this](beast::error_code stopped) {
         if (!stopped && !draining) accept();
@@ -1204,7 +1205,7 @@ void http_server::state::say_none_is_let_in(beast::error_code why) {
   const auto now = std::chrono::steady_clock::now();
   if (now < silent_until) return;
   silent_until = now + std::chrono::minutes{1};
-  guarded(settings.name, "a refused client is not told why", [&] {  // For want of memory: go on.
+  guarded(settings.name, "a refused client is not told why", [&] {  // For lack of memory: continue.
     log_line(
         severity::warning, log_stream::err, settings.name,
         fmt::format("cannot accept connections on port {}: {}; trying on", port, why.message()));
@@ -1212,7 +1213,7 @@ void http_server::state::say_none_is_let_in(beast::error_code why) {
 }
 
 void http_server::state::admit(tcp::socket socket) {
-  // Whoever makes the answer may be the last to let go, on a thread of their own.
+  // The last owner may be a thread that makes the answer.
   const auto end = [this](session* last) {
     asio::dispatch(context, [owned = std::unique_ptr<session>{last}] {});
   };
@@ -1223,8 +1224,8 @@ void http_server::state::admit(tcp::socket socket) {
   }
   s->take_place();
   if (extras.size() > settings.probe_connections) {
-    // Who has said nothing yet goes first: probes send their request with their connection. Of
-    // those the oldest of the network that holds most.
+    // Silent ones are closed first: probes send their request on connecting. Of those, the oldest
+    // in the network that holds most.
     session* goes = s.get();
     std::size_t most = 0;
     for (session* other : extras) {
@@ -1239,7 +1240,7 @@ void http_server::state::admit(tcp::socket socket) {
   s->read();
 }
 
-/// Has the connection that `find` finds leave its place, if there is one that is slow indeed.
+/// Makes the slow connection that `find` returns, if any, give up its place.
 template <class Find>
 void http_server::state::make_room(const Find& find) {
   const time_point now = steady_clock{}.now();
@@ -1253,8 +1254,8 @@ void http_server::state::make_room(const Find& find) {
   }
 }
 
-/// Takes the connections that the system has accepted for us, before the port is closed: it would
-/// reset them. It accepts no more meanwhile, but one at a time.
+/// Accepts connections from the system's queue before the port is closed, which would reset them.
+/// No other accept runs meanwhile.
 void http_server::state::empty_the_queue() {
   (void)::listen(acceptor.native_handle(), 0);
   beast::error_code e;
@@ -1267,7 +1268,7 @@ void http_server::state::empty_the_queue() {
   if (e != asio::error::would_block) say_none_is_let_in(e);
 }
 
-/// One timer for all, as a timer of its own costs a request more than its parsing.
+/// One timer for all connections: a timer each would cost a request more than its parsing.
 void http_server::state::check_times() {
   const auto often =
       std::min(std::chrono::milliseconds{50},
@@ -1348,7 +1349,7 @@ void http_server::listen() {
   fail("open");
   state_->acceptor.set_option(asio::socket_base::reuse_address{true}, e);
   fail("configure");
-  state_->acceptor.set_option(tcp::no_delay{true}, e);  // Connections have it from their port.
+  state_->acceptor.set_option(tcp::no_delay{true}, e);  // Connections inherit it from the port.
   fail("configure");
   state_->acceptor.bind(endpoint, e);
   fail("listen on");
@@ -1370,9 +1371,9 @@ std::size_t http_server::max_connections() const noexcept {
   return state_->settings.max_connections;
 }
 std::size_t http_server::max_descriptors() const noexcept {
-  // One more of those beyond and of those that linger: it comes before another goes.
+  // One more extra and one more lingering connection: it comes before another is closed.
   const std::size_t beyond = state_->settings.probe_connections + 1 + max_lingering + 1;
-  constexpr std::size_t own = 5;  // The port, what the context waits with, how busy it is.
+  constexpr std::size_t own = 5;  // The port, the context's own, the busy meter.
   return max_connections() + state_->spares() + beyond + own;
 }
 
@@ -1381,7 +1382,7 @@ void http_server::run(http_app& app) {
   me.app = &app;
   me.accept();
   me.check_times();
-  // What a handler throws that no request stands for, as one that was posted.
+  // Exceptions of handlers without a request, such as posted ones.
   while (!guarded(me.settings.name, "a task failed", [&me] { me.context.run(); })) continue;
 }
 bool http_server::is_busy() {

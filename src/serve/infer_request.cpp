@@ -47,18 +47,18 @@ std::optional<std::uint32_t> find(const std::vector<tensor_info>& tensors, std::
 
 /// An input as the request describes it.
 struct described_input {
-  std::uint32_t index = 0;  // In the model's inputs.
+  std::uint32_t index = 0;  // Index in the model's inputs.
   std::optional<dom::array> data;
   std::optional<std::uint64_t> binary;  // Bytes.
   shared_place shared;
-  std::size_t values = 0;  // As its shape says.
-  std::size_t bytes = 0;   // For them, if they are JSON or shared.
+  std::size_t values = 0;  // By its shape.
+  std::size_t bytes = 0;   // Needed if they are JSON or shared.
 };
 
-/// One request: first all that describes it, then its data.
+/// Reads one request: first all descriptions, then the data.
 class request_reader {
  public:
-  /// @param tail What is behind the JSON.
+  /// @param tail The bytes after the JSON.
   request_reader(const model_meta& model, std::uint32_t max_rows, std::size_t json_bytes,
                  std::string_view tail, const shared_access& shared)
       : model_{model},
@@ -135,10 +135,10 @@ class request_reader {
     if (us < 0 || us > most) {
       reject(fmt::format("parameters.timeout is {}, expected 0 to {} microseconds", us, most));
     }
-    if (us > 0) r_.timeout = std::chrono::microseconds{us};  // 0: none of its own.
+    if (us > 0) r_.timeout = std::chrono::microseconds{us};  // 0: no time-out of its own.
   }
 
-  /// @param list None, or an empty one: all that the model has.
+  /// @param list Absent or empty: all outputs of the model.
   void read_outputs(const std::optional<dom::array>& list) {
     if (!list || list->size() == 0) {
       for (std::uint32_t i = 0; i < model_.outputs.size(); ++i) want({i, all_binary_});
@@ -213,7 +213,7 @@ class request_reader {
       }
     }
   }
-  /// Where the parameters of a tensor say that it lies; without a region if that is in a body.
+  /// The shared memory named in a tensor's parameters; without a region if it is in a body.
   [[nodiscard]] shared_place read_shared(const dom::object& p, const place& at) const {
     shared_place s;
     for (const auto& [key, value] : p) {
@@ -227,7 +227,7 @@ class request_reader {
             fmt::format("{}: shared memory region {} is unknown: expected one that was registered",
                         at.of("shared_memory_region"), json_string(name.substr(0, 255))));
       }
-      break;  // One such field is enough to look for the others.
+      break;  // One such field suffices to look for the others.
     }
     if (!s.region) return s;
     const auto bytes = [&](const dom::element& e, std::string_view name) {
@@ -310,7 +310,7 @@ class request_reader {
     inputs_.push_back(in);
   }
 
-  /// Checks it, and sets the request's rows and its size, or compares them.
+  /// Checks it, and sets the request's rows and size, or compares them.
   void read_shape(const dom::array& a, const tensor_info& t, const place& at) {
     shape_.clear();
     for (const dom::element e : a) {
@@ -321,7 +321,7 @@ class request_reader {
       shape_.push_back(d);
       if (shape_.size() > 16) reject(fmt::format("{} has too many dimensions", at.of("shape")));
     }
-    const std::size_t before = model_.batches ? 0 : 1;  // Dimensions that the client leaves out.
+    const std::size_t before = model_.batches ? 0 : 1;  // Dimensions that the client omits.
     shape_.insert(shape_.begin(), before, 1);
     const auto fits = [](std::int64_t given, std::int64_t expected) {
       return given == expected || expected == size_dimension;
@@ -352,7 +352,7 @@ class request_reader {
       agree(r_.size, shape_[i], !std::exchange(has_size_, true), at, i - before);
     }
   }
-  /// Keeps the shape that was read. @returns How many elements it has.
+  /// Keeps the shape that was read. @returns The number of elements.
   std::size_t count_open(std::uint32_t input, const place& at) {
     constexpr std::size_t most = std::size_t{1} << 40U;  // Each is at least 1.
     shape_.erase(shape_.begin(), shape_.begin() + (model_.batches ? 0 : 1));
@@ -438,14 +438,14 @@ class request_reader {
   [[nodiscard]] bool has_strings(const described_input& in) const {
     return !has_fixed_size(model_.inputs[in.index].type);
   }
-  /// For how many values there is memory: no more than there can be.
+  /// Number of values to allocate: no more than are possible.
   [[nodiscard]] std::size_t room(const described_input& in) const {
     return std::min(in.values, most_values_);
   }
   [[nodiscard]] std::size_t element_bytes(const described_input& in) const {
     return bytes_of(model_.inputs[in.index].type);
   }
-  /// @param given As the field says. @returns The same.
+  /// @param given The value of the field. @returns The same.
   std::size_t check_bytes(const described_input& in, std::uint64_t given, std::string_view field,
                           std::size_t i) const {
     const std::size_t bytes =
@@ -472,7 +472,7 @@ class request_reader {
 
   const model_meta& model_;
   std::int64_t max_rows_;
-  std::size_t most_values_;  // That JSON of this length can have: a digit and a comma each.
+  std::size_t most_values_;  // Possible in JSON of this length: a digit and a comma each.
   std::string_view tail_;
   const shared_access& shared_;
   std::size_t shared_bytes_ = 0;
@@ -483,7 +483,7 @@ class request_reader {
   std::vector<std::int64_t> shape_;
 };
 
-/// As `json_bytes`; nothing if the field is wrong.
+/// Like `json_bytes`; nothing if the field is wrong.
 std::optional<std::size_t> json_length_of(std::string_view given, std::size_t body) noexcept {
   if (given.empty()) return body;
   std::size_t n = 0;

@@ -17,9 +17,9 @@
 namespace cohort::serve {
 namespace {
 
-/// Bytes of values that are written at once: as text some ten times as many at most.
+/// Bytes of values written in one step: as text at most some ten times as many.
 constexpr std::size_t slice = 8192;
-/// Bytes of values that are looked at, and of JSON whose length is counted, in one step.
+/// Bytes of values checked, or of JSON measured, in one step.
 constexpr std::size_t looked_at_once = std::size_t{4} << 20U;
 constexpr std::size_t counted_at_once = std::size_t{64} << 10U;
 /// Values of a row that may be ranked, in one step.
@@ -39,7 +39,7 @@ infer_writer::infer_writer(const model_meta& model, const infer_request& request
   count_values();
 }
 
-/// Rows that an output has where it is ranked: those of an open model need not be the request's.
+/// Rows of an output to rank: for an open model they may differ from the request's.
 std::uint32_t infer_writer::rows_of(std::size_t output) const noexcept {
   if (!model_.batches) return 1;
   if (layout_ != nullptr) return request_.rows;
@@ -47,7 +47,7 @@ std::uint32_t infer_writer::rows_of(std::size_t output) const noexcept {
   return !shape.empty() && shape.front() == request_.rows ? request_.rows : 1;
 }
 
-/// Ranks some more rows: as the model has them, whatever their shape. @returns Whether it is done.
+/// Ranks some more rows, in the model's form whatever their shape. @returns Whether it is done.
 bool infer_writer::rank_some() {
   for (std::size_t left = looked_at_once; ranked_.output < request_.outputs.size();) {
     const wanted_output& o = request_.outputs[ranked_.output];
@@ -115,7 +115,7 @@ std::span<const std::byte> infer_writer::values_of(std::uint32_t output,
                          model_.outputs[output].bytes(request_.size));
 }
 
-/// Behind a row. @returns Whether its output has another one.
+/// Moves past a row. @returns Whether its output has another one.
 bool infer_writer::advance(place& p) const noexcept {
   p.at = 0;
   if (!is_ranked(p) && ++p.row < rows_) return true;
@@ -134,7 +134,7 @@ bool infer_writer::check() {
   return share_some();
 }
 
-/// Whether the answer can be written as it was asked for. @returns Whether that is known.
+/// Checks whether the answer can be written as requested. @returns Whether that is known.
 bool infer_writer::look_some() {
   if (ranked_.output < request_.outputs.size()) {
     if (!rank_some()) return false;
@@ -150,20 +150,20 @@ bool infer_writer::look_some() {
         bytes > o.shared.bytes
             ? fmt::format("its values have {} bytes, but its shared_memory_byte_size is {}", bytes,
                           o.shared.bytes)
-            : o.shared.region->write(o.shared.offset + bytes, {});  // Whether it is there still.
+            : o.shared.region->write(o.shared.offset + bytes, {});  // Whether it still exists.
     if (why.empty()) continue;
     error_ = {400, fmt::format("output '{}': {}", model_.outputs[o.index].name, why)};
     return true;
   }
   if (std::ranges::none_of(request_.outputs, &wanted_output::is_behind)) return scan();
-  // What is in front of binary data must be counted to the byte.
+  // The text before binary data must be counted to the byte.
   std::string some;
   const bool has_more = write_json(some, counted_at_once, looking_);
   json_length_ = json_length_.value_or(0) + some.size();
   return !has_more || error_;
 }
 
-/// Takes the length of the string at `p`, which is to be JSON. @returns Whether it can be.
+/// Takes the length of the string at `p`, which must become JSON. @returns Whether it can.
 bool infer_writer::begin_string(place& p, std::size_t& length) {
   const std::uint32_t output = request_.outputs[p.output].index;
   std::span<const std::byte> rest = row_of(p).subspan(p.at);
@@ -182,7 +182,7 @@ bool infer_writer::begin_string(place& p, std::size_t& length) {
   return false;
 }
 
-/// Looks whether JSON can say the values. @returns Whether it has looked at all.
+/// Checks whether JSON can express the values. @returns Whether it has checked all.
 bool infer_writer::scan() {
   for (std::size_t left = looked_at_once; looking_.output < request_.outputs.size();) {
     const runtime::tensor_info& t = model_.outputs[request_.outputs[looking_.output].index];
@@ -209,7 +209,7 @@ bool infer_writer::scan() {
                                  looking_.row)};
       return true;
     }
-    left -= std::min(left, (bytes + 7) / 8 * 8);  // So that no value is cut.
+    left -= std::min(left, (bytes + 7) / 8 * 8);  // So that no value is split.
     looking_.at += bytes;
     if (looking_.at == row.size()) advance(looking_);
   }
@@ -252,7 +252,7 @@ bool infer_writer::append_to(std::string& out, std::size_t bytes) {
   return write_binary(out, bytes);
 }
 
-/// Some more of the strings at `p`. @returns Whether JSON can say them.
+/// Writes some more of the strings at `p`. @returns Whether JSON can express them.
 bool infer_writer::write_strings(std::string& out, place& p) {
   const std::span<const std::byte> row = row_of(p);
   for (std::size_t written = 0; written < slice && p.at < row.size();) {
@@ -273,7 +273,7 @@ bool infer_writer::write_strings(std::string& out, place& p) {
   return true;
 }
 
-/// The JSON, with the data of what is not binary. @returns Whether there is more.
+/// Writes the JSON, with the values that are not binary. @returns Whether there is more.
 bool infer_writer::write_json(std::string& out, std::size_t bytes, place& p) {
   fmt::memory_buffer text;
   const auto to = std::back_inserter(text);
@@ -315,7 +315,7 @@ bool infer_writer::write_json(std::string& out, std::size_t bytes, place& p) {
         if (o.is_behind()) {
           fmt::format_to(to, FMT_COMPILE("],\"parameters\":{{\"binary_data_size\":{}}}}}"),
                          bytes_of_output(p.output));
-        } else {  // Triton's C++ client takes parameters to say the size of what is behind.
+        } else {  // Triton's C++ client takes any parameters for the size of data.
           text.append(std::string_view{"]}"});
         }
         p.is_open = false;
@@ -349,7 +349,7 @@ bool infer_writer::write_json(std::string& out, std::size_t bytes, place& p) {
   return done(false);
 }
 
-/// One output, its values with it, which are few.
+/// One output with its values, which are few.
 std::string infer_writer::ranked(const place& p) const {
   const wanted_output& o = request_.outputs[p.output];
   const ranking& r = rankings_[p.output];
@@ -371,7 +371,7 @@ std::string infer_writer::ranked(const place& p) const {
   return text;
 }
 
-/// The data behind the JSON. @returns Whether there is more.
+/// Writes the data after the JSON. @returns Whether there is more.
 bool infer_writer::write_binary(std::string& out, std::size_t bytes) {
   for (place& p = sending_; p.output < request_.outputs.size();) {
     if (!request_.outputs[p.output].is_behind()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Fields of JSON that must be there and of a type, and what is said of those that are not.
+/// Required and typed JSON fields, with error messages.
 #pragma once
 
 #include <cohort/serve/repository_request.hpp>
@@ -21,7 +21,7 @@ namespace cohort::serve::json {
 
 namespace dom = simdjson::dom;
 
-/// Leaves the parse with a message.
+/// Thrown with a message to leave the parse.
 struct rejected {
   std::string message;
 };
@@ -45,13 +45,13 @@ inline std::string_view kind_of(const dom::element& e) {
   }
 }
 
-/// Where fields are, in words that are made only if something is wrong there.
+/// The place of fields, formatted only for errors.
 struct place {
-  std::string_view list{};  ///< Whose element, `index`, the fields belong to; none: of the body.
+  std::string_view list{};  ///< The list whose element `index` has the fields; empty: the body.
   std::size_t index = 0;
-  std::string_view inner{};  ///< "parameters.", if they are inside that.
+  std::string_view inner{};  ///< "parameters.", if they are in there.
 
-  /// The name of a field; of the element itself if `name` is empty.
+  /// The full name of a field; of the element itself if `name` is empty.
   [[nodiscard]] std::string of(std::string_view name) const {
     if (list.empty()) return fmt::format("{}{}", inner, name);
     return fmt::format("{}[{}]{}{}{}", list, index, name.empty() ? "" : ".", inner, name);
@@ -59,7 +59,7 @@ struct place {
   [[nodiscard]] place parameters() const { return {list, index, "parameters."}; }
 };
 
-/// Appends a character of a string, escaped where JSON asks for that.
+/// Appends a character of a string, escaped where JSON requires it.
 template <class Out>
 void append_escaped(Out& out, char c) {
   constexpr std::string_view escaped = "\"\\\n\r\t";
@@ -74,7 +74,7 @@ void append_escaped(Out& out, char c) {
   }
 }
 
-/// The field of an object, once at most.
+/// A field of an object, which may occur only once.
 inline std::optional<dom::element> field(const dom::object& o, std::string_view name,
                                          const place& at) {
   std::optional<dom::element> found;
@@ -91,7 +91,7 @@ inline dom::element needed(const dom::object& o, std::string_view name, const pl
   return *f;
 }
 
-/// The value of a field. @param what The type, in words.
+/// Converts the value of a field. @param what The type, in words.
 template <class T>
 T as(const dom::element& e, const place& at, std::string_view name, std::string_view what) {
   T value;
@@ -113,7 +113,8 @@ inline dom::array array(const dom::element& e, const place& at, std::string_view
   return as<dom::array>(e, at, name, "an array");
 }
 
-/// What `read` makes of a body that is an object of JSON; or what it rejects, with status 400.
+/// Calls `read` with a body that is a JSON object; returns its result, or its rejection with status
+/// 400.
 template <class Read>
 auto read_body(std::string_view body, Read read)
     -> std::variant<decltype(read(dom::object{})), protocol_error> {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t longest_key = 512;
 constexpr std::size_t largest_file = std::size_t{1} << 20U;
 
-/// @param where It was found; the key itself is a secret.
+/// @param where Where it was found; the key itself is a secret.
 void check_key(std::string_view key, const std::string& where) {
   const bool is_visible = std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
   if (is_visible && !key.empty() && key.size() <= longest_key) return;
@@ -38,7 +38,7 @@ std::string_view trim(std::string_view line) {
   return line;
 }
 
-/// Takes as long wherever they differ. @param b Not empty.
+/// Compares in constant time. @param b Not empty.
 bool is_same(std::string_view a, std::string_view b) {
   const auto at = [](std::string_view s, std::size_t i) {
     return static_cast<unsigned>(static_cast<unsigned char>(s[i % s.size()]));
@@ -107,7 +107,7 @@ void key_ring::check_apart(const std::vector<std::string>& mine) const {
 }
 
 bool key_ring::admits(std::string_view authorization) const {
-  constexpr std::string_view scheme = "bearer ";  // In any case, as RFC 9110 has schemes.
+  constexpr std::string_view scheme = "bearer ";  // In any case, by RFC 9110.
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   if (!std::ranges::equal(authorization.substr(0, scheme.size()), scheme, {}, lower)) return false;
   authorization.remove_prefix(scheme.size());

@@ -120,7 +120,7 @@ class generator {
       });
     }
     context_.run();
-    // After the run: the reference may be slow, and must not delay the sending.
+    // After the run: the reference may be slow, and must not delay sending.
     for (const answer_to_verify& a : to_verify_) verify(a);
     result_.send_delay_p99_ms = nearest_rank(send_delays_, 0.99);
     return std::move(result_);
@@ -246,7 +246,7 @@ class generator {
       end_if_done();
     }
   }
-  /// Nothing more is sent, and the result is of the time until now.
+  /// Stops sending; the result covers the time until now.
   void interrupt() {
     interrupts_.clear();
     timer_.cancel();
@@ -288,7 +288,7 @@ class generator {
                     static_cast<std::size_t>(to_seconds(t - start_)));
   }
 
-  /// For an answer that is good.
+  /// Largest latency of a good answer.
   [[nodiscard]] double limit_ms(const load_target& t) const {
     return options_.timeout_ms > 0 ? options_.timeout_ms : to_ms(t.meta.slo);
   }
@@ -327,7 +327,8 @@ class generator {
     after_answer();
   }
 
-  /// A kept connection may have been closed by the server just then: its request goes once more.
+  /// Handles a lost connection. The server may just have closed a kept one: its request is sent
+  /// once more.
   void lost(connection& c, beast::error_code why) {
     --open_;
     if (why != beast::error::timeout && c.reused && (!c.parser || !c.parser->got_some())) {
@@ -378,7 +379,7 @@ class generator {
   double next_verify_ = 0;
 };
 
-/// Sums of the server's metrics that a run is measured by.
+/// Sums of the server's metrics for a run.
 struct snapshot {
   std::map<std::uint32_t, std::uint64_t> batches_up_to;  // UINT32_MAX: all.
   double busy_seconds = 0;

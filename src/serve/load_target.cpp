@@ -25,9 +25,9 @@ using runtime::size_dimension;
 using runtime::tensor_info;
 
 constexpr std::int64_t most_values = std::int64_t{1} << 24U;  // Of a tensor of one input row.
-constexpr std::int64_t usual_max_size = 64;                   // Where the server does not say.
+constexpr std::int64_t usual_max_size = 64;                   // If the server does not say.
 
-/// What a server says of one model.
+/// Reads a server's metadata of one model.
 class metadata_reader {
  public:
   explicit metadata_reader(const std::string& name) : name_{name} { meta_.name = name; }

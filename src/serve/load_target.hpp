@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model that a server is loaded with: what it says of it, what it is sent, what it answers.
+/// A model under load: its metadata, its requests and its answers.
 #pragma once
 
 #include <cohort/serve/infer_request.hpp>
@@ -18,7 +18,7 @@ inline constexpr std::size_t load_variants = 16;
 
 /// A request that is sent.
 struct load_body {
-  std::vector<std::byte> row;  ///< Its input, as `runtime::row_layout` has it.
+  std::vector<std::byte> row;  ///< Its input, in the layout of `runtime::row_layout`.
   std::string text;
   std::size_t json_length = 0;  ///< Of a binary one; 0: all is JSON.
 };
@@ -31,8 +31,8 @@ struct load_target {
 
 [[noreturn]] void metadata_not_understood(const std::string& what);
 
-/// @param metadata The server's of the model.
-/// @throws config_error If that is not understood, or the model cannot be asked in the way of `o`.
+/// @param metadata The server's metadata of the model.
+/// @throws config_error If that is not understood, or the model cannot be used with these options.
 [[nodiscard]] load_target make_load_target(const load_options& o, const std::string& name,
                                            const std::string& metadata);
 

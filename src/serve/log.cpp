@@ -23,9 +23,9 @@ namespace cohort::serve {
 namespace {
 
 constexpr std::chrono::milliseconds longest_flush{400};
-constexpr std::chrono::milliseconds full_pause{50};  ///< Between two looks at a full stream.
+constexpr std::chrono::milliseconds full_pause{50};  ///< Between two tries on a full stream.
 
-/// Where plain lines are divided.
+/// Marks divided plain lines.
 constexpr std::string_view divided = " ...\n";
 constexpr std::string_view continued = "... ";
 
@@ -46,7 +46,7 @@ std::string to_iso(std::chrono::system_clock::time_point t) {
                      time.subseconds().count());
 }
 
-/// One line of at most `most` bytes, whatever is in the text.
+/// Makes one line of at most `most` bytes of any text.
 std::string one_line(std::string text, std::size_t most) {
   constexpr std::string_view cut = "...";
   if (text.size() + 1 > most) {
@@ -103,7 +103,7 @@ std::optional<log_queue::line> log_queue::next(log_time at, writable_streams can
     lines_.erase(at_first);
     return first;
   }
-  // While nothing can be written a report would fail, too.
+  // While writing fails a report would fail, too.
   if (lines_.empty() && untold_ > 0 && !is_broken_ && takes(untold_to_)) return report(at);
   return std::nullopt;
 }
@@ -122,7 +122,7 @@ time_point log_queue::next_report() const noexcept {
   return first == windows_.end() ? never : first->end;
 }
 
-/// Whether the rate of the line's kind allows it. Counts it.
+/// Whether the rate of the line's kind permits it. Counts it.
 bool log_queue::passes(severity s, log_stream to, std::string_view program, std::string_view what,
                        time_point now) {
   std::string_view subject = what.substr(0, std::min<std::size_t>(what.find(':'), 200));
@@ -145,7 +145,7 @@ bool log_queue::passes(severity s, log_stream to, std::string_view program, std:
   return false;
 }
 
-/// Ends the windows whose time is over, and reports what each left out.
+/// Ends expired windows, and reports their dropped lines.
 void log_queue::end_windows_before(time_point end, log_time at) {
   while (!windows_.empty() && windows_.front().end <= end) {
     const window w = std::move(windows_.front());
@@ -159,7 +159,7 @@ void log_queue::end_windows_before(time_point end, log_time at) {
   }
 }
 
-/// Queues a line, behind a report of what was dropped before it.
+/// Queues a line, after a report of the lines dropped before it.
 void log_queue::push(line l, log_time at) {
   const std::size_t room = limits_.lines - std::min(limits_.lines, lines_.size());
   if (room < (untold_ > 0 ? 2U : 1U)) {
@@ -182,7 +182,7 @@ log_queue::line log_queue::report(log_time at) {
 
 namespace {
 
-/// Of a stream that cannot be asked a write tells more.
+/// If a stream cannot be polled, writing to it tells more.
 writable_streams writable_now() noexcept {
   pollfd all[] = {{.fd = static_cast<int>(log_stream::out), .events = POLLOUT, .revents = 0},
                   {.fd = static_cast<int>(log_stream::err), .events = POLLOUT, .revents = 0}};
@@ -190,13 +190,14 @@ writable_streams writable_now() noexcept {
   return {.out = all[0].revents != 0, .err = all[1].revents != 0};
 }
 
-/// On a thread that nothing waits for: `write` may block if another process fills the stream first.
+/// On a thread that no other waits for: `write` may block if another process fills the stream
+/// first.
 bool write_all(int descriptor, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t n = ::write(descriptor, text.data(), text.size());
     if (n >= 0) {
       text.remove_prefix(static_cast<std::size_t>(n));
-    } else if (errno == EAGAIN) {  // Whoever shares the stream has made it so.
+    } else if (errno == EAGAIN) {  // Set by another user of the stream.
       pollfd p{.fd = descriptor, .events = POLLOUT, .revents = 0};
       if (::poll(&p, 1, -1) < 0 && errno != EINTR) return false;
     } else if (errno != EINTR) {
@@ -211,9 +212,9 @@ log_time this_instant() noexcept {
           std::chrono::system_clock::now()};
 }
 
-std::atomic<std::uint64_t> lost{0};  // For want of memory, or of a thread.
+std::atomic<std::uint64_t> lost{0};  // For lack of memory, or of a thread.
 
-/// That of the process. Never destroyed: its thread may be in `write` when the process exits.
+/// The process's log. Never destroyed: its thread may be in `write` at exit.
 class process_log {
  public:
   process_log() {
@@ -286,7 +287,7 @@ process_log& the_log() {
   return log;
 }
 
-std::atomic<unsigned> left_out{0};  // A bit for each severity that is not logged.
+std::atomic<unsigned> left_out{0};  // A bit for each severity not logged.
 
 bool is_logged(severity s) noexcept {
   return (left_out.load(std::memory_order_relaxed) >> static_cast<unsigned>(s) & 1U) == 0;
@@ -306,7 +307,7 @@ void add_or_count(Add add) noexcept {
 void start_log(std::string_view program) noexcept {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  // Else a file or a client's connection would get its number, and the log.
+  // Otherwise a file or a client's connection would get its number, and the log.
   for (int d = 0; d <= 2; ++d) {
     if (::fcntl(d, F_GETFD) < 0 && errno == EBADF) std::ignore = ::open("/dev/null", O_RDWR);
   }

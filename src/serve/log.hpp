@@ -25,31 +25,31 @@ struct log_time {
 };
 
 struct log_limits {
-  std::size_t lines = 1024;       ///< Most lines that wait to be written.
+  std::size_t lines = 1024;       ///< Maximum lines waiting to be written.
   std::size_t line_bytes = 2000;  ///< Longer lines are cut; below PIPE_BUF, so lines stay whole.
   std::size_t plain_bytes =
-      4096;                     ///< Of a piece of plain text: PIPE_BUF, so that pieces stay whole.
-  std::size_t per_window = 10;  ///< Most lines of one kind in a window.
+      4096;  ///< Size of a piece of plain text: PIPE_BUF, so that pieces stay whole.
+  std::size_t per_window = 10;                ///< Maximum lines of one kind in a window.
   duration window = std::chrono::seconds{1};  ///< Begins with the first line of a kind.
   std::size_t kinds = 256;  ///< Kinds told apart in a window; further ones share one.
 };
 
 /// Lines that were logged and not written, by the reason.
 struct dropped_lines {
-  std::uint64_t repeated = 0;    ///< More of one kind than the rate allows.
+  std::uint64_t repeated = 0;    ///< Above the permitted rate of a kind.
   std::uint64_t no_room = 0;     ///< The queue was full: nothing reads the stream, or too slowly.
   std::uint64_t unwritable = 0;  ///< The write failed, for example because the reader has gone.
 };
 
-/// The streams that take lines at present.
+/// The streams that accept lines at present.
 struct writable_streams {
   bool out = true;
   bool err = true;
 };
 
-/// Lines on their way to a stream, in the order in which they were logged. Two lines are of one
-/// kind if they have the same severity and the same subject: the text before the first colon. A
-/// value that reads no clock. Complexity: a line costs the number of kinds in the last window.
+/// Lines on their way to a stream, in the order of logging. Two lines are of one kind if they have
+/// the same severity and the same subject: the text before the first colon. A value that reads no
+/// clock. Complexity: a line costs the number of kinds in the last window.
 class log_queue {
  public:
   struct line {
@@ -62,17 +62,17 @@ class log_queue {
 
   /// Adds `TIME SEVERITY PROGRAM: WHAT`, or counts it as dropped.
   void add(severity s, log_stream to, std::string_view program, std::string_view what, log_time at);
-  /// Adds text as it is, without limit of its rate, in pieces of whole lines. A line that is longer
-  /// than a piece is divided: " ..." ends each part but the last, and "... " begins the next.
-  /// @param text One or more lines, with their ends.
+  /// Adds text unchanged, without a limit of its rate, in pieces of whole lines. A line longer than
+  /// a piece is divided: " ..." ends each part except the last, and "... " begins the next.
+  /// @param text One or more lines, with their line ends.
   void add_plain(log_stream to, std::string_view text, log_time at);
   /// The next line to write: a logged one, or a report of dropped ones. Lines to a stream that
-  /// takes none wait, and others pass them. The caller must then call `written`.
+  /// accepts none wait, and others pass them. The caller must then call `written`.
   [[nodiscard]] std::optional<line> next(log_time at, writable_streams can = {});
   void written(const line& l, bool succeeded);
-  /// Ends all windows, so that `next` reports at once what they dropped.
+  /// Ends all windows, so that `next` reports their dropped lines at once.
   void end_windows(log_time at);
-  /// When `next` may have a report that it does not have now; `never` if there will be none.
+  /// When `next` may have a new report; `never` if there will be none.
   [[nodiscard]] time_point next_report() const noexcept;
   [[nodiscard]] bool is_empty() const noexcept { return lines_.empty(); }
   [[nodiscard]] const dropped_lines& dropped() const noexcept { return dropped_; }
@@ -82,7 +82,7 @@ class log_queue {
     severity level{};
     log_stream to{};
     std::string program;
-    std::string subject;  ///< Empty for the kind that the rest shares.
+    std::string subject;  ///< Empty for the shared kind.
     time_point end;
     std::size_t lines = 0;
     std::uint64_t left_out = 0;
@@ -97,7 +97,7 @@ class log_queue {
   std::deque<line> lines_;
   std::deque<window> windows_;  ///< By their end.
   dropped_lines dropped_;
-  std::uint64_t untold_ = 0;  ///< Dropped lines that no report has told of.
+  std::uint64_t untold_ = 0;  ///< Dropped lines not reported yet.
   log_stream untold_to_ = log_stream::err;
   std::string untold_program_;
   bool is_broken_ = false;  ///< The last write failed.
@@ -108,14 +108,14 @@ class log_queue {
 /// @param program Begins each line.
 void start_log(std::string_view program) noexcept;
 
-/// Logs a line on standard error. Never waits for whoever reads the log, and never throws; a line
+/// Logs a line on standard error. Never waits for a reader of the log, and never throws; a line
 /// that cannot be queued is counted. Thread safety: any thread.
 void log_line(severity s, std::string_view what) noexcept;
-/// Logs a line of a program of another name, or on another stream.
+/// Logs a line under another program name, or on another stream.
 void log_line(severity s, log_stream to, std::string_view program, std::string_view what) noexcept;
 inline void log_warning(std::string_view what) noexcept { log_line(severity::warning, what); }
-/// Queues one or more lines, with their ends, as they are, without time and severity: what a
-/// program tells whoever has started it.
+/// Queues one or more lines unchanged, without time and severity: messages to the user that started
+/// the program.
 void print_lines(log_stream to, std::string_view text) noexcept;
 /// Waits until all lines are written, or 0.4 s have passed: call it last before the process exits.
 void flush_log() noexcept;
@@ -126,7 +126,7 @@ struct log_flush {
   log_flush(const log_flush&) = delete;
   log_flush& operator=(const log_flush&) = delete;
 };
-/// Of the process, since its start.
+/// Counts for the process since its start.
 [[nodiscard]] dropped_lines log_lines_dropped() noexcept;
 
 }  // namespace cohort::serve

@@ -42,7 +42,7 @@ void raise(prometheus::Counter& c, double total) { c.Increment(total - c.Value()
 
 }  // namespace
 
-/// Names and meanings of `process_...` are those that all clients of Prometheus have.
+/// `process_...` have the names and meanings common to Prometheus clients.
 struct metric_page::process_rows {
   explicit process_rows(prometheus::Registry& r) : registry{r} {
     family<prometheus::Gauge>(
@@ -97,7 +97,7 @@ struct metric_page::passing {
   struct place {
     std::string name;  // Empty: free.
     std::weak_ptr<const metric_owner> owner;
-    std::uint64_t serial = 0;  // Of the owner that it had last.
+    std::uint64_t serial = 0;  // Of its latest owner.
   };
   std::map<counted_by, std::vector<place>> places;  // By kind and index.
 };
@@ -119,7 +119,7 @@ void metric_page::expect_owners(counted_by by, std::size_t most) {
 
 std::shared_ptr<const metric_owner> metric_page::find_owner(counted_by by,
                                                             const std::string& name) {
-  std::shared_ptr<const metric_owner> found;  // Beyond the lock, if it is the last copy.
+  std::shared_ptr<const metric_owner> found;  // Perhaps the last copy: must die unlocked.
   const std::lock_guard lock{mutex_};
   std::vector<passing::place>& places = passing_->places[by];
   auto at = std::ranges::find(places, name, &passing::place::name);
@@ -129,7 +129,7 @@ std::shared_ptr<const metric_owner> metric_page::find_owner(counted_by by,
   found = at->owner.lock();
   if (found) return found;
   const auto index = static_cast<std::size_t>(at - places.begin());
-  // If it is there, its owner is just going, and this one takes over its series.
+  // An existing owner is being removed; this one takes over its series.
   found = std::make_shared<const metric_owner>(*this, by, index, at->serial + 1);
   if (!is_there) add_owner(by, index, name);
   *at = {.name = name, .owner = found, .serial = at->serial + 1};
@@ -145,7 +145,7 @@ void metric_page::remove_owner(const metric_owner& o) noexcept {
 }
 
 std::string metric_page::text() const {
-  const std::lock_guard lock{mutex_};  // Two readers must not both add what is new.
+  const std::lock_guard lock{mutex_};  // Two readers must not both add the increase.
   process_->update();
   return prometheus::TextSerializer{}.Serialize(registry_->Collect());
 }

@@ -38,10 +38,10 @@ std::string json_string(std::string_view raw) {
   std::string out;
   out.reserve(raw.size() + 2);
   out += '"';
-  // As a rule there is nothing to do.
+  // Usually there is nothing to do.
   const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; };
   if (std::ranges::all_of(raw, is_plain)) return out.append(raw) += '"';
-  // Paths and names come from outside: what is not UTF-8 must not make the answer invalid JSON.
+  // Paths and names come from clients: invalid UTF-8 must not make the answer invalid JSON.
   const bool is_utf8 = simdjson::validate_utf8(raw.data(), raw.size());
   for (const char c : raw) {
     if (static_cast<unsigned char>(c) >= 0x80 && !is_utf8) {

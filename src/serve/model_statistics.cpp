@@ -12,7 +12,7 @@ std::string write(const char* name, const time_spent& t) {
   return fmt::format("\"{}\":{{\"count\":{},\"ns\":{}}}", name, t.count, t.total.count());
 }
 
-/// Of batches of `size`.
+/// Executions of batches of `size`.
 std::uint64_t executions_of(std::uint32_t size, const time_spent& rows) {
   return (rows.count + size - 1) / size;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the kernel counts of this process: `facts_of_process`.
+/// The kernel's statistics of this process: `facts_of_process`.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace cohort::serve {
 
-/// Of this process, from /proc; 0 where that is not known.
+/// Statistics of this process, from /proc; 0 if unknown.
 struct process_facts {
   double cpu_seconds = 0;    ///< User and system time.
   double start_seconds = 0;  ///< Since the Unix epoch.
@@ -21,7 +21,7 @@ struct process_facts {
 /// Thread safety: any thread.
 [[nodiscard]] process_facts facts_of_process();
 
-/// Open file descriptors; a guess where /proc is missing.
+/// Open file descriptors; a guess without /proc.
 [[nodiscard]] std::size_t open_descriptors();
 
 }  // namespace cohort::serve

@@ -25,18 +25,18 @@ namespace {
 
 using namespace json;
 
-/// A field that a client has named, on one line whatever it holds.
+/// A field name from a client, as one line whatever it contains.
 std::string named(const place& at, std::string_view key) { return json_string(at.of(key)); }
 
-/// A body without the contents of files, so that what is parsed is short.
+/// A body without the contents of files, which makes the parsed text short.
 struct cut_body {
-  std::string json;                     ///< In the place of each stands "@" and its index.
-  std::vector<std::string_view> files;  ///< As they stand in the body, in its order.
+  std::string json;                     ///< Each content is replaced by "@" and its index.
+  std::vector<std::string_view> files;  ///< As in the body, in order.
 
   explicit cut_body(std::string_view body) {
     std::size_t copied = 0;
-    bool is_file = false;    // What came last is the key of one.
-    std::size_t behind = 0;  // That.
+    bool is_file = false;    // The last string was the key of a file.
+    std::size_t behind = 0;  // Its end.
     for (std::size_t at = body.find('"'); at != body.npos; at = body.find('"', behind)) {
       std::size_t end = at;
       do {
@@ -56,8 +56,8 @@ struct cut_body {
     json += body.substr(copied);
   }
 
-  /// Each content is taken once, in their order: else a short body could ask for any number of
-  /// copies of a long one. @param given The value that `json` has.
+  /// Returns a content. Each is taken once, in order: otherwise a short body could request any
+  /// number of copies of a long one. @param given The value in `json`.
   [[nodiscard]] std::string_view take(std::string_view given) {
     const bool is_next = next_ < files.size() && given == fmt::format("@{}", next_);
     return is_next ? files[next_++] : given;
@@ -78,8 +78,8 @@ struct cut_body {
   std::size_t next_ = 0;
 };
 
-/// Takes a character off a text that is not empty, which JSON may have escaped. @returns Nothing if
-/// it is none of base64, or cut off.
+/// Removes a character from a nonempty text, which may be escaped as in JSON. @returns Nothing if
+/// it is not base64, or truncated.
 std::optional<unsigned char> take_character(std::string_view& text) {
   unsigned c = static_cast<unsigned char>(text.front());
   std::size_t length = 1;

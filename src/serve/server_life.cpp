@@ -45,14 +45,14 @@ http_reply failure(int status, std::string_view message) {
   return {.status = status, .body = error_body(message)};
 }
 
-/// For what is opened later: models, devices, caches.
+/// For later use: models, devices, caches.
 constexpr std::size_t reserved_descriptors = 128;
 
-/// Lets the process have so many descriptors if it may, else as many as it may.
-/// @returns How many it may have now.
+/// Raises the process's limit of descriptors to `wanted`, or as far as permitted.
+/// @returns The present limit.
 std::size_t raise_descriptors(std::size_t wanted) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;  // Nothing is known of it.
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;  // The limit is unknown.
   if (limit.rlim_cur >= wanted) return wanted;
   const rlimit raised{.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max),
                       .rlim_max = limit.rlim_max};
@@ -64,7 +64,7 @@ class management_app final : public http_app {
  public:
   explicit management_app(managed& pages) : pages_{pages} {}
 
-  /// Answers come back to its thread. Before `run`.
+  /// Sets the server to whose thread answers return. Before `run`.
   void run_on(http_server& own) { own_ = &own; }
 
   std::optional<http_reply> early_answer(const http_request& head) override {
@@ -84,14 +84,14 @@ class management_app final : public http_app {
     const std::lock_guard lock{mutex_};
     client->answer(last_.empty() ? of(page) : last_.at(page));
   }
-  /// From now on the pages are as they are at present: nobody is asked for them any more.
+  /// Freezes the pages: `managed` is no longer asked for them.
   void keep_last() {
     const std::lock_guard lock{mutex_};
     for (const managed_page p : {managed_page::live, managed_page::ready, managed_page::metrics}) {
       last_.emplace(p, of(p));
     }
   }
-  /// On its thread: who still waits for an answer gets that of a server that is not ready.
+  /// On its thread: answers pending requests with that of a server that is not ready.
   void answer_rest() {
     for (const auto& client : std::exchange(waiting_, {})) client->answer(pages_.ready());
   }
@@ -105,8 +105,8 @@ class management_app final : public http_app {
   }
 
  private:
-  /// The answer comes from another thread, perhaps when nobody is there to take it any more. So it
-  /// keeps no client, which would have to go before its server.
+  /// Requests `managed::manage`. Its answer comes from another thread, perhaps after the server is
+  /// gone. So it holds no client, which would have to be destroyed before its server.
   void manage(const http_request& request, const std::shared_ptr<http_client>& client) {
     const std::lock_guard lock{mutex_};
     if (!last_.empty()) return client->answer(failure(503, "the server is ending"));
@@ -116,7 +116,7 @@ class management_app final : public http_app {
     pages_.manage(request, [this, asking](http_reply r) {
       own_->post([this, asking, r = std::move(r)] {
         const auto there = asking.lock();
-        if (waiting_.erase(there) > 0) there->answer(r);  // Else `answer_rest` has.
+        if (waiting_.erase(there) > 0) there->answer(r);  // If not, `answer_rest` has answered.
       });
     });
   }
@@ -128,14 +128,14 @@ class management_app final : public http_app {
 
   managed& pages_;
   http_server* own_ = nullptr;
-  std::unordered_set<std::shared_ptr<http_client>> waiting_;  // Of its thread.
+  std::unordered_set<std::shared_ptr<http_client>> waiting_;  // Used by its thread.
   std::mutex mutex_;
   std::map<managed_page, http_reply> last_;
 };
 
-/// The signals that come between the end of a life and that of its process, which do nothing:
-/// without a set of them the system's own way to handle them would be back. Another life begins
-/// without it, so that its own set is what handles them. Never destroyed.
+/// Keeps signals ignored between the end of a life and that of the process: without a signal set
+/// the default handlers would return. Another life resets it, so that its own set handles them.
+/// Never destroyed.
 std::unique_ptr<asio::signal_set>& kept_signals() {
   static auto& kept = *new std::unique_ptr<asio::signal_set>;
   return kept;
@@ -169,7 +169,7 @@ struct server_life::state {
 
   state(http_server& s, http_app& a, managed& p, life_options o)
       : settings{std::move(o)}, service{s}, app{a}, pages{p}, management{p} {
-    // Before a thread is there to be killed by one, and a port that says that the server lives.
+    // Before a signal can end a thread, and before a port reports that the server lives.
     kept_signals().reset();
     signals.add(SIGTERM);
     signals.add(SIGINT);
@@ -177,7 +177,7 @@ struct server_life::state {
     await_signal();
     service.listen();
     if (settings.management_port) {
-      // A few connections at a time are enough for probes. Those beyond take turns.
+      // A few connections at a time suffice for probes. Others take turns.
       manager.emplace(http_options{.name = settings.name,
                                    .host = settings.host,
                                    .port = *settings.management_port,
@@ -195,8 +195,8 @@ struct server_life::state {
     fit_descriptors();
   }
 
-  /// Sees to it that no number of clients can use up the descriptors, which probes, models and
-  /// devices need: raises the process's limit, or serves fewer connections.
+  /// Ensures that clients cannot use up the descriptors, which probes, models and devices need:
+  /// raises the process's limit, or serves fewer connections.
   void fit_descriptors() {
     const std::size_t needed = open_descriptors() + reserved_descriptors + settings.more_files +
                                service.max_descriptors() +
@@ -215,7 +215,7 @@ struct server_life::state {
     log_line(severity::info, log_stream::out, settings.name, what);
   }
 
-  /// What does not come back.
+  /// Counts of hung work.
   struct hung {
     std::size_t devices = 0;
     std::size_t loads = 0;
@@ -223,7 +223,7 @@ struct server_life::state {
   };
   [[nodiscard]] hung hanging() const { return {pages.hanging_devices(), pages.hanging_loads()}; }
 
-  /// The last line. @returns The exit status.
+  /// Prints the last line. @returns The exit status.
   [[nodiscard]] int say_last(std::string_view why, hung hanging) const {
     const std::size_t left = service.under_way();
     std::string loads;
@@ -234,7 +234,7 @@ struct server_life::state {
     return left + hanging.count() > 0 ? exit_left_requests : 0;
   }
 
-  /// Where nobody else can be relied upon to come to an end. Destructors may wait for a device.
+  /// Exits if other threads may never end. Destructors may wait for a device.
   [[noreturn]] void leave_process(std::string_view why, hung hanging) const {
     const int status = say_last(why, hanging);
     flush_log();
@@ -269,17 +269,17 @@ struct server_life::state {
     }
   }
 
-  /// On the thread that waits for signals and for time: the end, unless that is `end`'s already.
+  /// On the thread of signals and timers: ends the process, unless `end` is already doing so.
   void leave_now(std::string_view why, bool is_overdue) {
-    const std::lock_guard alone{last_word};  // For good: who waits for it ends with the process.
+    const std::lock_guard alone{last_word};  // Never released: the process ends.
     if (now == phase::ended) return;
-    // What is being released may not be asked. What it waits for beyond its time hangs.
+    // Objects being released must not be asked. If they wait beyond their time, a device hangs.
     hung known = now == phase::releasing ? hung{} : hanging();
     if (is_overdue && known.count() == 0) known.devices = 1;
     leave_process(why, known);
   }
 
-  /// At the end: until those who asked the management port have their answers, but not for long.
+  /// At the end: waits briefly until clients of the management port have their answers.
   void answer_callers() {
     std::promise<void> said;
     manager->post([this, &said] {
@@ -320,13 +320,13 @@ struct server_life::state {
   http_app& app;
   managed& pages;
   std::optional<http_server> manager;
-  management_app management;    // Its clients are those of the server, and go first.
-  asio::io_context context{1};  // That of signals and of time.
+  management_app management;    // Its clients belong to the server, and are destroyed first.
+  asio::io_context context{1};  // For signals and timers.
   asio::signal_set signals{context};
   asio::steady_timer duck_timer{context};
   asio::steady_timer end_timer{context};
   std::atomic<phase> now{phase::starting};
-  std::mutex last_word;  // Of the line that is printed last.
+  std::mutex last_word;  // Guards the last line printed.
   std::chrono::steady_clock::time_point deadline;
   std::thread service_thread;
   std::thread manager_thread;
@@ -360,7 +360,7 @@ void server_life::become_ready(const std::function<void()>& start) {
   state& me = *state_;
   std::promise<void> started;
   me.service.post([&] {
-    me.now = state::phase::ready;  // First: a signal from here on must let requests end.
+    me.now = state::phase::ready;  // First: from here on a signal must let requests end.
     try {
       start();
       started.set_value();
@@ -382,7 +382,7 @@ int server_life::end(const std::function<void()>& release) {
   me.pages.await_loads();
   {
     const std::lock_guard alone{me.last_word};
-    // `release` would wait for it, though nobody waits for anything else.
+    // `release` would wait for it, and for nothing else.
     const state::hung hanging = me.hanging();
     if (hanging.count() > 0) me.leave_process(state::not_waiting, hanging);
     me.now = state::phase::releasing;

@@ -19,10 +19,10 @@ namespace {
 
 using namespace json;
 
-/// A setting that nobody can change.
+/// A setting that cannot be changed.
 struct fixed_setting {
   std::string_view name;
-  std::string_view value;  ///< Without quotes and brackets, which clients may leave out.
+  std::string_view value;  ///< Without quotes and brackets, which clients may omit.
   std::string_view why;
 };
 
@@ -39,7 +39,7 @@ constexpr fixed_setting of_trace[] = {
 void check(std::span<const fixed_setting> all, std::string_view key, const dom::element& e) {
   const auto at = std::ranges::find(all, key, &fixed_setting::name);
   if (at == all.end()) reject(fmt::format("{} is unknown", json_string(key)));
-  if (e.is_null()) return;  // As it is by default.
+  if (e.is_null()) return;  // The default.
   std::string given = simdjson::minify(e);
   std::erase_if(given, [](char c) { return c == '[' || c == ']' || c == '"'; });
   if (given == at->value) return;

@@ -20,7 +20,7 @@ namespace {
 
 using namespace json;
 
-constexpr std::size_t longest_name = 255;  // Of a region, and of a segment as the system has it.
+constexpr std::size_t longest_name = 255;  // Of a region, and of a segment in the system.
 
 bool is_name(std::string_view name) {
   return !name.empty() && name.size() <= longest_name && std::ranges::none_of(name, [](char c) {
@@ -28,7 +28,7 @@ bool is_name(std::string_view name) {
   });
 }
 
-/// @returns Its bytes; 0 if it is no segment.
+/// @returns Its size in bytes; 0 if it is no segment.
 std::uint64_t size_of(const runtime::detail::descriptor& segment) {
   struct stat s{};
   if (::fstat(segment.get(), &s) != 0 || !S_ISREG(s.st_mode)) return 0;

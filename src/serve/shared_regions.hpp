@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Triton's extension for system shared memory: the regions that clients have registered.
+/// Triton's extension for system shared memory: the regions registered by clients.
 #pragma once
 
 #include <cohort/serve/infer_request.hpp>
@@ -21,9 +21,9 @@
 
 namespace cohort::serve {
 
-/// A part of a POSIX shared memory segment. It is never mapped: where its owner has made the
-/// segment shorter, a read or a write fails, and nothing else does. Stays usable as long as it is
-/// held, though it was unregistered or its segment removed. Thread safety: any thread.
+/// A part of a POSIX shared memory segment. It is never mapped: if its owner has shortened the
+/// segment, a read or a write fails without other harm. Stays usable while held, even if it was
+/// unregistered or its segment removed. Thread safety: any thread.
 class shared_region {
  public:
   shared_region(runtime::detail::descriptor segment, std::string name, std::string key,
@@ -39,10 +39,10 @@ class shared_region {
   /// Where it begins in its segment.
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// @param at In the region; `at` plus the length is at most `bytes()`.
-  /// @returns Why it cannot be read, one line; empty: it was.
+  /// @param at Offset in the region; `at` plus the length is at most `bytes()`.
+  /// @returns Why it cannot be read, in one line; empty: it was read.
   [[nodiscard]] std::string read(std::uint64_t at, std::span<std::byte> to) const;
-  /// The same of writing; of nothing: whether it could be. Never makes the segment longer.
+  /// Writes, likewise; with no bytes: checks whether it is possible. Never extends the segment.
   [[nodiscard]] std::string write(std::uint64_t at, std::span<const std::byte> from) const;
 
  private:
@@ -53,19 +53,20 @@ class shared_region {
   std::uint64_t bytes_;
 };
 
-/// The regions that are registered, by name. Thread safety: one thread at a time, but any thread
-/// may call `find`.
+/// The registered regions, by name. Thread safety: one thread at a time, but any thread may call
+/// `find`.
 class shared_regions {
  public:
-  /// Each holds a file of the process open.
+  /// Maximum number; each holds a file of the process open.
   static constexpr std::size_t most = 512;
 
-  /// Registers what the body of a call describes: `key`, `offset` (default 0) and `byte_size`.
-  /// @returns Why not.
+  /// Registers the region described in the body of a call: `key`, `offset` (default 0) and
+  /// `byte_size`.
+  /// @returns Why it is refused, if it is.
   [[nodiscard]] std::optional<protocol_error> enter(const std::string& name, std::string_view body);
   /// @returns Null if there is none of that name.
   [[nodiscard]] std::shared_ptr<const shared_region> find(std::string_view name) const;
-  /// Forgets a region, if there is one of that name, as Triton does.
+  /// Unregisters a region; no error if there is none of that name, as in Triton.
   void leave(const std::string& name) {
     const std::lock_guard lock{mutex_};
     all_.erase(name);
@@ -78,7 +79,7 @@ class shared_regions {
   [[nodiscard]] std::variant<std::string, protocol_error> status(std::string_view name = {}) const;
 
  private:
-  mutable std::mutex mutex_;  // Whoever changes them holds it, and `find`.
+  mutable std::mutex mutex_;  // Held for changes, and by `find`.
   std::map<std::string, std::shared_ptr<const shared_region>, std::less<>> all_;
 };
 

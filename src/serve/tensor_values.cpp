@@ -22,7 +22,7 @@ using runtime::data_type;
 
 constexpr int max_nesting = 16;
 
-/// Calls `f` with a value of the type, of those that JSON can say, but for strings.
+/// Calls `f` with a value of the type; only for types that JSON can express, except strings.
 template <class F>
 decltype(auto) with_type(data_type t, F f) {
   switch (t) {
@@ -76,7 +76,7 @@ class value_reader {
         ++count_;
       } else if (array inner; e.get(inner) == simdjson::SUCCESS) {
         read(inner, depth + 1);
-      } else if (count_++ < most_) {  // Beyond that their number is the mistake.
+      } else if (count_++ < most_) {  // Beyond that, their number is the error.
         refuse(e);
       }
     }
@@ -86,7 +86,7 @@ class value_reader {
  private:
   bool is_value(const element& e) noexcept {
     if constexpr (std::same_as<T, bool> || std::same_as<T, double>) {
-      return e.get(value_) == simdjson::SUCCESS;  // A double that JSON says is finite.
+      return e.get(value_) == simdjson::SUCCESS;  // A double in JSON is finite.
     } else if constexpr (std::same_as<T, float>) {
       double v = 0;
       if (e.get(v) != simdjson::SUCCESS) return false;
@@ -120,7 +120,7 @@ class value_reader {
   T value_{};
 };
 
-/// Calls `f` with each string, in order. @returns How many there are.
+/// Calls `f` with each string, in order. @returns Their number.
 template <class F>
 std::size_t each_string(const array& a, const json::place& at, F f, std::size_t count = 0,
                         int depth = 1) {
@@ -140,10 +140,10 @@ std::size_t each_string(const array& a, const json::place& at, F f, std::size_t 
   return count;
 }
 
-/// @returns The first value that is not in a range, if there is one.
+/// @returns The first value outside a range, if there is one.
 template <class T>
 std::optional<std::size_t> outside(std::span<const std::byte> values, runtime::value_range r) {
-  // First all of them, without a branch: as a rule there is none.
+  // First all of them, without a branch: usually there is none.
   bool is_outside = false;
   const auto bad = [&](std::size_t i) {
     const T v = load<T>(values.data() + i * sizeof(T));
@@ -250,7 +250,7 @@ std::optional<std::size_t> find_not_finite(data_type type, std::span<const std::
       const auto is_finite = [&](std::size_t i) {
         return std::isfinite(load<T>(values.data() + i * sizeof(T)));
       };
-      // First all of them, without a branch: as a rule there is none.
+      // First all of them, without a branch: usually there is none.
       bool all = true;
       for (std::size_t i = 0; i < n; ++i) all &= is_finite(i);
       if (all) return std::nullopt;
@@ -275,7 +275,7 @@ std::vector<std::string> largest_values(data_type type, std::span<const std::byt
       }
       return x != y ? x > y : a < b;
     };
-    std::vector<std::size_t> places;  // A heap, at its front the last of those kept.
+    std::vector<std::size_t> places;  // A heap with the last of those kept at its front.
     for (std::size_t i = 0; i < values.size() / sizeof(T) && most > 0; ++i) {
       if (places.size() == most) {
         if (!is_before(i, places.front())) continue;

@@ -18,42 +18,41 @@
 
 namespace cohort::deferred {
 
-/// The constants of the adaptive policies. The defaults were found on workloads drawn at random
-/// from the two model zoos; docs/deferred/adaptive.md reports them on others.
+/// The constants of the adaptive policies. The defaults were found on random workloads drawn from
+/// the two model zoos; docs/deferred/adaptive.md reports results on other workloads.
 struct adaptive_options {
-  /// Efficiency b / ℓ(b) that the target may give up: this many times the relative spread of a
+  /// Efficiency b / ℓ(b) that the target may give up, as a multiple of the relative spread of a
   /// batch's size, √(variability / size); at least 0. At 0 the target is the staggered one.
   double spread = 0.24;
-  /// Least width of the start window while no device idles, as a part of the time that a target
-  /// batch has to gather, slo − ℓ(target); 0 to 1.
+  /// Smallest width of the start window while no device is idle, as a fraction of the time that a
+  /// target batch has to gather, slo − ℓ(target); 0 to 1.
   double scarce_width = 0.18;
-  /// Idle fraction from which on devices are not scarce; in (0, 1].
+  /// Idle fraction at and above which devices are not scarce; in (0, 1].
   double scarce_idle = 0.10;
-  /// Chance worth guarding against that no device is free when the window opens; in (0, 1).
+  /// Accepted risk that no device is free when the window opens; in (0, 1).
   double risk = 0.005;
-  /// How much earlier the window opens against it, in batches as others run; at least 0.
+  /// How much earlier the window opens to stay within `risk`, in typical batch times; at least 0.
   double ahead = 8;
-  /// A model counts as blocked if its bad rate is above `blocked_bad`, in (0, 1], although more
-  /// than `blocked_idle` of the devices idle, 0 to 1, and others need at least `blocked_others`, 0
-  /// to 1.
+  /// A model counts as blocked if its bad rate is above `blocked_bad`, in (0, 1], the idle fraction
+  /// is above `blocked_idle`, 0 to 1, and other models need at least `blocked_others` of the
+  /// devices, 0 to 1.
   double blocked_bad = 0.0005;
   double blocked_idle = 0.01;
   double blocked_others = 0.25;
-  /// And if the batches it meets on busy devices are this many times as long as its own; at least
-  /// 0.
+  /// A blocked model's batches also wait for batches at least this many times as long; at least 0.
   double blocked_length = 1.1;
-  /// Efficiency a blocked model may give up, for each 1 of idle fraction beyond; at least 0.
+  /// Efficiency that a blocked model may give up, per unit of idle fraction above `blocked_idle`;
+  /// at least 0.
   double blocked_loss = 2;
-  /// Urgency gained for each hundredth of bad rate, up to three, in batches as others run; at least
-  /// 0.
+  /// Urgency gained per 0.01 of bad rate, up to 0.03, in typical batch times; at least 0.
   double boost = 0.05;
-  /// Whether a batch may start as soon as a device is free, or, to keep bursts together, when its
-  /// first request has waited this part of the SLO; 0 to 1.
+  /// If true, a batch may start as soon as a device is free or, to keep bursts together, when its
+  /// first request has waited the fraction `hold` of the SLO, 0 to 1.
   bool is_eager = false;
   double hold = 0;
-  /// Idle fraction above which it may in any case; 0 to 1.
+  /// Idle fraction above which a batch may always start at once; 0 to 1.
   double idle_valve = 0.3;
-  /// Whether no request is given up for a larger batch: the target is 1.
+  /// If true, no request is dropped to make a larger batch: the target is 1.
   bool keeps_heads = false;
 
   /// @throws config_error If a field is outside its range.
@@ -75,24 +74,25 @@ struct adaptive_options {
   }
 };
 
-/// How crowded a model's pool is by many others, 0 to 1: the part of the devices that others need,
-/// to the 16th power. Near 0 for up to a handful of models, 0.65 for one of 37 equal ones.
+/// How crowded a model's pool is by many other models, 0 to 1: the fraction of the devices that the
+/// others need, to the 16th power. Near 0 for up to a handful of models, 0.65 for one of 37 equal
+/// ones.
 [[nodiscard]] inline double crowding(const load_view& load) noexcept {
   const double others = 1 - load.device_part;
   const double fourth = others * others * others * others;
   return fourth * fourth * fourth * fourth;
 }
 
-/// How little a model can rely on regular turns, 0 to 1: because its own arrivals vary, or because
-/// it is one of many. At 0 the staggered schedule is already the best one, and every deviation from
-/// it loses.
+/// How little a model can rely on regular turns, 0 to 1, because its arrivals vary or because it is
+/// one of many. At 0 the staggered schedule is already the best one, and every deviation from it
+/// loses.
 [[nodiscard]] inline double irregularity(const load_view& load) noexcept {
   return std::max(std::min(1.0, load.variability), crowding(load));
 }
 
-/// How far a model depends on others' batches to end, 0 to 1. With c = min(1, models / devices)³,
-/// which is 1 if no model has a device's worth of work and small if each has several and so gets
-/// one regularly: (1 − device_part) · c · max(min(1, variability), c).
+/// How much a model depends on other models' batches ending, 0 to 1: (1 − device_part) · c ·
+/// max(min(1, variability), c) with c = min(1, models / devices)³. c is 1 if no model has enough
+/// work for a device, and small if each has enough for several and so gets one regularly.
 [[nodiscard]] inline double contention(const load_view& load) noexcept {
   if (load.pool.devices == 0) return 0;
   const double share = std::min(1.0, load.pool.models / load.pool.devices);
@@ -100,10 +100,10 @@ struct adaptive_options {
   return (1 - load.device_part) * c * std::max(std::min(1.0, load.variability), c);
 }
 
-/// The smallest batch that is nearly as efficient as the staggered one. A queue that fluctuates
-/// cannot fill every staggered batch; insisting on it drops requests for a gain of a few percent.
-/// Small batches fluctuate more than large ones. Models that gain little from batching get a target
-/// near 1: nothing is dropped for them. O(log max_batch). Models: `target_policy`.
+/// The smallest batch that is nearly as efficient as the staggered one. A fluctuating queue cannot
+/// fill every staggered batch; insisting on it drops requests to gain a few percent. Small batches
+/// fluctuate more than large ones. Models that gain little from batching get a target near 1, so no
+/// request is dropped for a larger batch. O(log max_batch). Models: `target_policy`.
 class adaptive_target {
  public:
   constexpr adaptive_target() noexcept = default;
@@ -117,14 +117,15 @@ class adaptive_target {
     const auto efficiency = [&](std::uint32_t b) {
       return b / static_cast<double>(latency(b).count());
     };
-    // √v, but v itself below 1: near regular arrivals every deviation loses.
+    // Below 1, v itself: with nearly regular arrivals every deviation loses.
     const double varied = std::min(load.variability, std::sqrt(load.variability));
     const double loss =
         options_.spread * std::max(varied, crowding(load)) / std::sqrt(1.0 * staggered);
     const double enough = (1 - std::min(0.5, loss)) * efficiency(staggered);
     std::uint32_t low = 1;
     std::uint32_t high = staggered;
-    while (low < high) {  // Efficiency grows with the batch, but for noise in a measured profile.
+    // Efficiency grows with the batch, except for noise in a measured profile.
+    while (low < high) {
       const std::uint32_t middle = low + (high - low) / 2;
       if (efficiency(middle) >= enough) {
         high = middle;
@@ -141,17 +142,17 @@ class adaptive_target {
 static_assert(target_policy<adaptive_target>);
 
 /// The frontrun window, opened earlier where waiting does not pay:
-/// * while devices are scarce, for all but regular arrivals: the window [d − ℓ(b + 1), d − ℓ(b)] of
-///   a model with a small marginal latency is too narrow to be hit by a device that becomes free at
+/// * while devices are scarce, unless arrivals are regular: the window [d − ℓ(b + 1), d − ℓ(b)] of
+///   a model with a small marginal latency is too narrow to catch a device that becomes free at
 ///   random;
-/// * where no device may be free when it opens, because others' batches run on all of them;
-/// * for a model that is bad although devices idle: others' long batches block it, and a smaller
-///   batch now is better than a full one too late. What it may give up in efficiency is bounded by
-///   what idles, so that the remedy cannot use up the devices and become the disease.
-/// O(1). Models: `window_policy`.
+/// * where other models' batches may occupy every device when it opens;
+/// * for a model with a high bad rate although devices are idle: long batches of other models block
+///   it, and a smaller batch now is better than a full one too late. The idle fraction bounds the
+///   efficiency that it may give up, so that small batches cannot use up the devices. O(1). Models:
+///   `window_policy`.
 class adaptive_window {
  public:
-  /// After so long without an event all that is known of the pool is what it does now.
+  /// After this long without an event, only the present state of the pool counts.
   static constexpr duration looks_again = pool_meter::memory;
 
   adaptive_window() noexcept = default;
@@ -161,18 +162,18 @@ class adaptive_window {
     log_risk_ = std::log(o.risk);
   }
 
-  /// What does not depend on the batch.
+  /// Values that do not depend on the batch.
   struct prepared {
     double target_efficiency = 0;  // b / ℓ(b) of the target.
-    double enough_if_blocked = 0;  // What a batch must have of that if the model is blocked.
-    duration early{0};             // How long before its last start a batch may start.
-    // Of `reserve`:
+    double enough_if_blocked = 0;  // b / ℓ(b) at which a blocked model may start.
+    duration early{0};             // How long before its latest start a batch may start.
+    // For `reserve`:
     double contended = 0;
     double part = 0;
     double busy = 1;
     double typical = 0;
-    double all_busy = 0;        // The chance, of one of so many devices, that makes up the risk.
-    std::uint32_t devices = 0;  // For which that is known.
+    double all_busy = 0;        // All devices are busy with chance `risk` at this busy fraction.
+    std::uint32_t devices = 0;  // Number of devices that it is computed for.
   };
 
   [[nodiscard]] time_point opens(const batch_view& b) const noexcept {
@@ -180,7 +181,7 @@ class adaptive_window {
     prepare(b.load, b.slo, b.target, b.target_latency, p);
     return opens(b, p);
   }
-  /// @param p What it has of the number of devices stays.
+  /// @param p Keeps the values that depend on the number of devices while it is the same.
   void prepare(const load_view& load, duration slo, std::uint32_t target, duration target_latency,
                prepared& p) const noexcept {
     const adaptive_options& o = options_;
@@ -210,11 +211,11 @@ class adaptive_window {
   }
 
  private:
-  /// If each of n devices is busy with chance p, with a batch of length L of which a random part is
-  /// left, none becomes free within t with chance (p (1 − t / L))ⁿ, which is the risk r at
-  /// t = L (1 − r^(1/n) / p). Those who wait for the same device come on top: `ahead`. A small
-  /// batch of a model that gains much from batching would only make the devices scarcer; it gets
-  /// less.
+  /// Suppose that each of n devices is busy with chance p, and that its batch of length L has a
+  /// random part left to run. No device becomes free within t with chance (p (1 − t / L))ⁿ, which
+  /// equals the risk r at t = L (1 − r^(1/n) / p). `ahead` adds the models waiting for the same
+  /// device. The reserve shrinks for a small batch if its model gains much from batching: it would
+  /// make devices scarcer.
   [[gnu::always_inline]] static duration reserve(double efficient, const prepared& p) noexcept {
     if (p.contended == 0) return duration{0};
     const double grown = std::min(1.0, efficient / p.target_efficiency);
@@ -232,7 +233,7 @@ class adaptive_window {
     p.contended = pool.devices == 0 || p.part <= 0 ? 0 : options_.ahead * contention(load);
     p.typical = static_cast<double>(pool.typical_batch.count());
   }
-  /// If it is bad.
+  /// Whether the model counts as blocked if its bad rate is high.
   [[nodiscard]] bool may_be_blocked(const load_view& load, duration target_latency) const noexcept {
     return load.pool.idle_fraction > options_.blocked_idle &&
            1 - load.device_part >= options_.blocked_others &&
@@ -248,8 +249,8 @@ class adaptive_window {
 };
 static_assert(preparing_window<adaptive_window>);
 
-/// Earliest latest start first, with a start ahead for models that have recently been bad. O(1).
-/// Models: `priority_policy`.
+/// Earliest latest start first; models with a high recent bad rate get a head start. O(1). Models:
+/// `priority_policy`.
 class adaptive_priority {
  public:
   constexpr adaptive_priority() noexcept = default;
@@ -272,7 +273,7 @@ static_assert(priority_policy<adaptive_priority>);
 using adaptive_scheduler =
     basic_scheduler<adaptive_window, drop_head, adaptive_target, adaptive_priority>;
 
-/// An adaptive scheduler with these delays and options, which learns latencies.
+/// Makes an adaptive scheduler with these delays and options that learns latencies.
 [[nodiscard]] inline adaptive_scheduler make_adaptive_scheduler(
     network_delays delays = {}, adaptive_options o = {}, const learning& how = {.is_on = true}) {
   adaptive_scheduler s{delays, adaptive_window{o}, drop_head{}, adaptive_target{o},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many devices more or fewer the load calls for: advice, never an action.
+/// How many devices to add or release for the present load: advice, never an action.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -17,25 +17,25 @@
 
 namespace cohort::deferred {
 
-/// What the devices of a pool should become.
+/// Advice on the number of devices of a pool, with the measurements behind it.
 struct autoscale_advice {
   double bad_rate = 0;       ///< Share of requests dropped, refused or late.
   double idle_fraction = 0;  ///< Share of device time without work.
   std::int64_t devices = 0;  ///< Devices to add (above 0) or to release (below 0).
 };
 
-/// The signals of a pool of N devices: with bad rate r above a threshold, add N r / (1 − r); else,
-/// with idle fraction f, release N f, largest ids first (deferred scheduling keeps those idle).
-/// Right where r is (o − p) / o at offered rate o and peak p, and f is (p − o) / p: not far from
-/// the peak. Symphony, section 3.5.
-/// @param bad_threshold Bad rate up to which nothing is added; 0 to 1.
+/// Symphony's signals for a pool of N devices: with a bad rate r above a threshold, add N r / (1 −
+/// r); otherwise, with idle fraction f, release N f, largest ids first (deferred scheduling keeps
+/// those idle). Exact if r = (o − p) / o and f = (p − o) / p at offered rate o and peak p, so only
+/// near the peak. Symphony, section 3.5.
+/// @param bad_threshold Bad rate up to which no device is added; 0 to 1.
 [[nodiscard]] inline autoscale_advice advise(std::uint32_t devices, double bad_rate,
                                              double idle_fraction,
                                              double bad_threshold = 0.01) noexcept {
   autoscale_advice a{.bad_rate = bad_rate, .idle_fraction = idle_fraction, .devices = 0};
   const double n = devices;
   if (bad_rate > bad_threshold) {
-    // All bad says only that far too few serve: the least that is asked for then is doubling.
+    // If all requests are bad, far too few devices serve; the advice is at least to double them.
     const double factor = bad_rate < 1 ? bad_rate / (1 - bad_rate) : n;
     a.devices = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(n * factor)));
   } else {
@@ -48,19 +48,20 @@ struct autoscale_advice {
 /// One model's part of the load.
 struct model_demand {
   const latency_curve* latency;  ///< ℓ(b), with the delays before a batch starts.
-  duration slo;                  ///< Less the delay of a result; above 0.
-  double rate = 0;               ///< Requests a second that come, whatever becomes of them.
+  duration slo;                  ///< SLO less the delay of a result; above 0.
+  double rate = 0;               ///< Requests that arrive per second, whatever their outcome.
 };
 
-/// The device time that a load takes in a second, and how it is spread.
+/// The device time that a load needs, and how it varies.
 struct work_demand {
-  double devices = 0;    ///< Seconds of work a second.
-  double deviation = 0;  ///< Standard deviation of that over the slack of a request, by chance.
-  double models = 0;     ///< (Σ w)² / Σ w² over the models' work w: as `pool_view` has it.
+  double devices = 0;    ///< Seconds of work per second.
+  double deviation = 0;  ///< Its standard deviation by chance, over the slack of a request.
+  double models = 0;     ///< (Σ w)² / Σ w² over the models' work w, as in `pool_view`.
 };
 
-/// Each model in batches as large as N devices that start them in turns allow, (1 + 1/N) ℓ(b) ≤
-/// SLO, and as come within the SLO, (b − 1) / rate + ℓ(b) ≤ SLO. Complexity: O(models · log batch).
+/// Computes the work with each model at its largest batch b that satisfies (1 + 1/N) ℓ(b) ≤ SLO,
+/// for N devices that start in turn, and (b − 1) / rate + ℓ(b) ≤ SLO, for the requests that arrive
+/// within the SLO. Complexity: O(models · log batch).
 [[nodiscard]] inline work_demand work_of(std::span<const model_demand> models,
                                          double devices) noexcept {
   work_demand w;
@@ -92,11 +93,12 @@ struct work_demand {
   return w;
 }
 
-/// About the fewest devices with which 1 % of a load is bad: its work; a device and more for models
-/// that share them, since batches are whole; and room for chance. The three numbers are fitted to
-/// what searches in virtual time found for `adaptive` on random loads, and hold on others:
+/// Estimates the fewest devices with which 1 % of a load is bad: its work, at least one more device
+/// if models share them (batches are indivisible), and room for chance. The three constants are
+/// fitted to searches in virtual time with `adaptive` on random loads, and hold on others:
 /// bench/sim/autoscale_bars. Other policies, bursts and noise need more.
-/// @param factor Times all of it. @param growth Times the load. Both above 0. @returns 1 to 10⁶.
+/// @param factor Multiplies the result. @param growth Multiplies the load. Both above 0. @returns 1
+/// to 10⁶.
 [[nodiscard]] inline std::uint32_t devices_needed(std::span<const model_demand> models,
                                                   double factor = 1, double growth = 1) noexcept {
   const auto needed = [&](double n) {
@@ -105,26 +107,26 @@ struct work_demand {
     return factor * (growth * w.devices + 1.2 + 0.1 * std::sqrt(w.models) +
                      0.05 * std::sqrt(growth) * w.deviation);
   };
-  // More devices allow larger batches, and so need less work.
+  // More devices allow larger batches, which need less work.
   constexpr double most = 1e6;
   double n = std::clamp(std::round(needed(1e9)), 1.0, most);
   while (n < most && std::round(needed(n)) > n) n = std::max(n + 1, std::floor(n * 1.005));
   return static_cast<std::uint32_t>(n);
 }
 
-/// Advice from windows of measurements. What is needed follows from what comes, not from what is
-/// lost, so it holds however far off the number of devices is. A growing load is followed to where
-/// it will be when a device that is asked for serves; devices are released only when several
-/// windows in a row could spare them. Where requests are bad although there should be enough
-/// devices, by noise, bursts or profiles that promise too much, more are asked for from then on,
-/// and less again as windows stay calm. A value; feed it from an observer. Thread safety: none.
+/// Gives advice from windows of measurements. It computes the devices needed from the arrivals, not
+/// from the losses, so it holds however far off the present number is. If the load grows, it plans
+/// for the load expected when a new device starts to serve. It releases devices only when several
+/// windows in a row could spare them. If requests are bad although there should be enough devices
+/// (noise, bursts, optimistic profiles), it asks for more from then on, and for less again as
+/// windows stay calm. A value; feed it from an observer. Thread safety: none.
 class autoscale_advisor {
  public:
   struct options {
-    duration window = std::chrono::seconds{10};  ///< Width of a measurement; above 0.
-    duration lead{0};                ///< From advice to a device that serves; at least 0.
+    duration window = std::chrono::seconds{10};  ///< Width of a measurement window; above 0.
+    duration lead{0};                ///< Time from advice until a new device serves; at least 0.
     double bad_threshold = 0.01;     ///< Bad rate above which devices are missing; 0 to 1.
-    std::uint32_t calm_windows = 3;  ///< Windows in a row before devices are released; at least 1.
+    std::uint32_t calm_windows = 3;  ///< Calm windows in a row before a release; at least 1.
   };
 
   /// @throws config_error If an option is outside its range.
@@ -139,20 +141,20 @@ class autoscale_advisor {
   }
   autoscale_advisor() : autoscale_advisor{options{}} {}
 
-  /// So many requests ended or were refused, so many of them not well.
+  /// Counts `ended` requests that ended or were refused, `bad` of them dropped, refused or late.
   void on_ends(std::uint64_t ended, std::uint64_t bad) noexcept {
     ended_ += ended;
     bad_ += bad;
   }
-  /// Devices did `busy` of work in total, within the current window.
+  /// Adds `busy` of device time, summed over devices, to the current window.
   void on_busy(duration busy) noexcept { busy_ += busy; }
 
-  /// When the current window ends, or `distant_past` before the first.
+  /// End of the current window, or `distant_past` before the first.
   [[nodiscard]] time_point window_end() const noexcept {
     return start_ == distant_past ? distant_past : start_ + options_.window;
   }
-  /// Closes the window if it is over. @param devices That serve. @param models With the rates of
-  /// this window. @returns Whether `advice()` is new.
+  /// Closes the window if it is over. @param devices Devices that serve. @param models Models with
+  /// their rates in this window. @returns Whether `advice()` is new.
   bool advance(time_point now, std::uint32_t devices,
                std::span<const model_demand> models) noexcept {
     if (start_ == distant_past) start_ = now;
@@ -182,12 +184,12 @@ class autoscale_advisor {
   }
 
   [[nodiscard]] const autoscale_advice& advice() const noexcept { return advice_; }
-  /// How many times what loads usually need this one does; at least 1.
+  /// How many times the devices of a usual load this load needs; at least 1.
   [[nodiscard]] double factor() const noexcept { return factor_; }
 
  private:
-  static constexpr std::uint32_t most_raises = 4;  // Until they must have helped.
-  static constexpr std::size_t most_work = 6;      // Windows by which a trend is told.
+  static constexpr std::uint32_t most_raises = 4;  // After these they must have helped.
+  static constexpr std::size_t most_work = 6;      // Windows used to find a trend.
 
   template <class T>
   static void push(std::vector<T>& into, std::size_t most, T value) noexcept {
@@ -195,13 +197,13 @@ class autoscale_advisor {
     into.push_back(value);
   }
 
-  /// Whether what is needed was enough.
+  /// Corrects `factor_` by whether the computed number of devices was enough.
   void judge(double bad, std::uint32_t devices, std::uint32_t needed) noexcept {
     if (bad > options_.bad_threshold) {
       quiet_ = 0;
-      // With devices that came in this window it says nothing.
+      // Devices that were added in this window say nothing yet.
       if (devices < needed || had_ < needed) return;
-      if (raises_ == most_raises && bad > 0.5 * bad_before_) {  // More did not help.
+      if (raises_ == most_raises && bad > 0.5 * bad_before_) {  // More devices did not help.
         factor_ = 1;
         return;
       }
@@ -217,8 +219,8 @@ class autoscale_advisor {
     }
   }
 
-  /// How much the work will have grown when a device that is asked for now serves, by a line
-  /// through the last windows.
+  /// Expected relative growth of the work until a device requested now serves, by linear regression
+  /// over the last windows.
   double growth(double work, duration window) noexcept {
     push(work_, most_work, work);
     const auto n = static_cast<double>(work_.size());
@@ -229,7 +231,7 @@ class autoscale_advisor {
       sum += work_[i];
       moment += (static_cast<double>(i) - (n - 1) / 2) * work_[i];
     }
-    const double slope = 12 * moment / (n * (n * n - 1));  // A window.
+    const double slope = 12 * moment / (n * (n * n - 1));  // Per window.
     const double ahead = 0.5 + to_seconds(options_.lead) / to_seconds(window);
     const double then = sum / n + slope * ((n - 1) / 2 + ahead);
     return std::clamp(then / work - 1, 0.0, 1.0);
@@ -242,12 +244,12 @@ class autoscale_advisor {
   std::uint64_t bad_ = 0;
   duration busy_{0};
   double factor_ = 1;
-  std::uint32_t raises_ = 0;           // Of the factor, since there was enough,
-  double bad_before_ = 0;              // and how bad it was before them.
+  std::uint32_t raises_ = 0;           // Times the factor was raised since there were enough,
+  double bad_before_ = 0;              // and the bad rate before that.
   std::uint32_t had_ = 0;              // Devices in the window before.
-  std::uint32_t quiet_ = 0;            // Windows in a row.
-  std::vector<std::uint32_t> needed_;  // By the last windows.
-  std::vector<double> work_;           // As well.
+  std::uint32_t quiet_ = 0;            // Consecutive calm windows.
+  std::vector<std::uint32_t> needed_;  // Devices needed in the last windows.
+  std::vector<double> work_;           // Work in the last windows.
 };
 
 }  // namespace cohort::deferred

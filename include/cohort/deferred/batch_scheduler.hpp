@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an engine, a loop and a simulation need of a scheduler: the `batch_scheduler` concept.
+/// The interface that engines, loops and simulations require of a scheduler: the `batch_scheduler`
+/// concept.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -16,7 +17,7 @@
 namespace cohort::deferred {
 
 namespace requirement {
-/// Stands for every sink where only the form of a call is asked. Never defined.
+/// Stands for any sink in concept checks. Never defined.
 struct any_scheduler_sink {
   void dispatch(batch&&) noexcept;
   void drop(request&) noexcept;
@@ -41,26 +42,27 @@ concept scheduler_foresees = requires(S& s, const request& r, time_point now) {
 };
 }  // namespace requirement
 
-/// Decides when each batch starts, who is in it and on which device. A value: it owns no thread and
-/// reads no clock; a driver tells it the time, and calls `advance` at `next_wake()` and after every
-/// event. What it decides it tells the `scheduler_sink` of the call. Semantics:
-/// * `add_model(config)` and `add_device(now)` give the smallest id that is free. They may allocate
-///   and throw `config_error`; nothing else does either. They may take more arguments (a pool, a
-///   capacity). `capacity(d)` is how many batches the device may run at one time, its entries.
-/// * `remove_model(id, now, sink)` drops what waits; batches at work go on.
-///   `remove_device(d, now)`: it gets no more work. `set_in_service(d, whether, now)`: a device
-///   that is there gets none for a while.
-/// * `on_arrival(request, now, sink)`: of a model that is served and not full. From then on the
-///   request is linked, until it is dropped, cancelled or taken out of its batch.
-/// * `on_cancel(request, now, sink)`: whether it was still queued; then it is idle, and the sink is
-///   not told. If not, it is in a batch.
-/// * `on_complete(entry, now, failed)`: the oldest batch of that entry of a device ended, if failed
-///   without results. An entry has at most `rank::entry_depth` batches.
-/// * `models()` answers for the models that are served: `is_full(id)`, `is_feasible(id, deadline,
-///   now)`, and `least_time(id)`, the least time from arrival to deadline that a request needs.
-/// Within one instant: arrivals, then completions, then `advance`. Deterministic: the same calls
-/// give the same decisions. Thread safety: none. Models: `basic_scheduler`,
-/// `basic_pooled_scheduler`.
+/// Decides when each batch starts, which requests it contains and on which device it runs. A value:
+/// it owns no thread and reads no clock; a driver tells it the time, and calls `advance` at
+/// `next_wake()` and after every event. It reports decisions to the `scheduler_sink` passed to the
+/// call. Semantics:
+/// * `add_model(config)` and `add_device(now)` return the smallest free id. Only they may allocate
+///   and throw `config_error`. They may take more arguments (a pool, a capacity). `capacity(d)` is
+///   the number of batches that the device may run at one time, its entries.
+/// * `remove_model(id, now, sink)` drops the waiting requests; running batches continue. After
+///   `remove_device(d, now)` the device gets no more work. `set_in_service(d, whether, now)`
+///   suspends or resumes work for a present device.
+/// * `on_arrival(request, now, sink)`: the request's model must be served and not full. From then
+///   on the request is linked, until it is dropped, cancelled or taken out of its batch.
+/// * `on_cancel(request, now, sink)` returns whether the request was still queued; if so it is
+///   idle, and the sink is not told. If not, it is in a batch.
+/// * `on_complete(entry, now, failed)`: the oldest batch of that device entry ended, without
+///   results if it failed. An entry has at most `rank::entry_depth` batches.
+/// * `models()` answers questions about served models: `is_full(id)`, `is_feasible(id, deadline,
+///   now)`, and `least_time(id)`, the shortest time from arrival to deadline that a request needs.
+///   Within one instant: arrivals, then completions, then `advance`. Deterministic: the same calls
+///   give the same decisions. Thread safety: none. Models: `basic_scheduler`,
+///   `basic_pooled_scheduler`.
 template <class S>
 concept batch_scheduler = std::move_constructible<S> &&
                           requires(S& s, model_config c, model_id id, time_point now,
@@ -81,11 +83,11 @@ concept batch_scheduler = std::move_constructible<S> &&
                             { s.next_wake() } noexcept -> std::same_as<time_point>;
                           } && requirement::scheduler_answers_for_models<S>;
 
-/// A batch scheduler of which an engine can ask what the chances of a request are when it arrives,
-/// so that it is refused then and not dropped later: `next_free(id)`, when a device for the model
-/// should be free; of `models()`, how many requests wait, the batch size that the model protects,
-/// its latencies, and how much longer they are than what batches usually take. `on_refused(request,
-/// now)`: it came, and counts as an arrival, but is not given to the scheduler.
+/// A batch scheduler that an engine can ask for a request's chances on arrival, to refuse it then
+/// instead of dropping it later. It has `next_free(id)`, when a device for the model should be
+/// free; its `models()` also gives the number of waiting requests, the target batch size, the
+/// latencies and how far they exceed usual batch times. `on_refused(request, now)`: the request
+/// counts as an arrival but is not given to the scheduler.
 template <class S>
 concept foreseeing_scheduler = batch_scheduler<S> && requirement::scheduler_foresees<S>;
 

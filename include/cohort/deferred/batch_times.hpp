@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Measures how long batches take, from what a scheduler sees of them: `batch_times`.
+/// Measures batch times from a scheduler's own events: `batch_times`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -19,37 +19,37 @@
 
 namespace cohort::deferred {
 
-/// How a batch that ended compares with its profile.
+/// How the time of an ended batch compares with its profile.
 struct batch_time {
   model_id model;
   std::uint32_t size = 0;
-  bool is_known = false;  ///< Else nothing can be told.
-  /// Logarithm of actual over profiled time of a batch alone on its device, the device's own factor
-  /// taken out.
+  bool is_known = false;  ///< If false, the other fields mean nothing.
+  /// Logarithm of actual over profiled time, for a batch alone on its device; the device's own
+  /// factor is divided out.
   double log_ratio = 0;
 };
 
-/// What batches of a model and size usually take.
+/// The usual time of batches of a model and size.
 struct usual_time {
-  bool is_known = false;  ///< Well enough to compare devices.
-  double log_ratio = 0;   ///< To the profile: logarithm of the median.
-  double spread = 0;      ///< Relative.
+  bool is_known = false;  ///< Known well enough to compare devices.
+  double log_ratio = 0;   ///< Logarithm of the median over the profiled time.
+  double spread = 0;      ///< Relative spread.
 };
 
-/// Follows the batches of some devices from dispatch to end. Where k batches share a device, each
-/// is taken to have a k-th part of it: a clock of the device's own advances at 1 / k, and a batch
-/// takes what that clock says. A batch starts when it was sent for, or when the one before it in
-/// its entry ended. What differs from device to device is told apart from what differs from the
-/// profile. Cost: O(1) a call, no allocation but in `add_device`. Thread safety: none.
+/// Follows the batches of some devices from dispatch to end. Batches that share a device are
+/// assumed to share it equally: with k of them the device's own clock advances at 1 / k, and it
+/// measures a batch's time. A batch starts when it was sent or when the previous batch of its entry
+/// ended. Differences between devices are kept apart from differences to the profile. Cost: O(1) a
+/// call, no allocation except in `add_device`. Thread safety: none.
 class batch_times {
  public:
-  /// An idle device, under an id that may have been another's.
+  /// Adds an idle device; its id may have belonged to a removed one.
   void add_device(device_id d, std::uint32_t capacity) {
     if (d.index() >= devices_.size()) devices_.resize(d.index() + 1);
     devices_[d.index()] = device{.lanes = std::vector<lane>(capacity)};
   }
 
-  /// A batch was sent to an entry.
+  /// Notes that a batch was sent to an entry.
   void on_dispatch(device_entry at, const dispatch_event& b, time_point now) noexcept {
     device& d = devices_[at.device.index()];
     lane& l = d.lanes[at.entry];
@@ -63,8 +63,8 @@ class batch_times {
                             .start = d.clock + until_start / d.at_work};
   }
 
-  /// The oldest batch of the entry ended.
-  /// @param failed What fails takes no time that means anything.
+  /// Notes that the oldest batch of the entry ended.
+  /// @param failed If true, its time is ignored.
   /// @param models `models.usual(model, size)` is the `usual_time` that the device is compared
   /// with.
   template <class Models>
@@ -95,12 +95,11 @@ class batch_times {
             .log_ratio = log_ratio - d.level.log_factor(all_)};
   }
 
-  /// How many times as long as on the others batches take on a device; 1 unless that is
-  /// significant.
+  /// How many times as long batches take on this device as on the others; 1 unless significant.
   [[nodiscard]] double device_factor(device_id d) const noexcept {
     return devices_[d.index()].level.factor(all_);
   }
-  /// Whether that is above 1.
+  /// Whether `device_factor` is above 1.
   [[nodiscard]] bool is_slow(device_id d) const noexcept {
     return devices_[d.index()].level.log_factor(all_) > 0;
   }
@@ -120,7 +119,7 @@ class batch_times {
     std::vector<lane> lanes;
     double clock = 0;  // Seconds of undivided device time.
     time_point told = distant_past;
-    std::uint32_t at_work = 0;  // Lanes with batches.
+    std::uint32_t at_work = 0;  // Entries with batches.
     level_tracker level{};
 
     void pass(time_point now) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The devices that a rank gives work, by entry: `device_entries`.
+/// The devices that a rank assigns work to, by entry: `device_entries`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -17,20 +17,20 @@
 
 namespace cohort::deferred {
 
-/// Devices and what their entries have: a device of capacity c has c, and runs a batch in each at
-/// one time. Finds the entry for a candidate: of the free device with the fewest batches at work,
-/// of those with the smallest id, slow ones after others; or else the entry whose batch ends first,
-/// if that is within the candidate's lead. An entry may have one batch sent ahead, unless that is
-/// off; one whose batch overruns is free when its end is told. A value: owns no thread, reads no
-/// clock. Cost: O(log devices + devices / 64 + capacity) a call, no allocation but in `add`. Thread
-/// safety: none. Source: Symphony, Algorithm 1.
+/// Devices and the work of their entries. A device of capacity c has c entries and runs one batch
+/// in each at a time. For a candidate it finds an entry of the free device with the fewest running
+/// batches, then the smallest id, slow devices last; or else the entry whose batch ends first, if
+/// that is within the candidate's lead. An entry may have one batch sent ahead, unless that is off;
+/// if its batch overruns, it is free once the end is reported. A value: owns no thread, reads no
+/// clock. Cost: O(log devices + devices / 64 + capacity) a call, no allocation except in `add`.
+/// Thread safety: none. Source: Symphony, Algorithm 1.
 class device_entries {
  public:
-  /// Most batches in an entry: one that runs and one sent ahead.
+  /// Maximum batches in an entry: one running and one sent ahead.
   static constexpr std::uint32_t depth = 2;
 
   /// Adds an idle device under an id that is not in use. Allocates.
-  /// @param capacity How many batches it may run at one time; at least 1.
+  /// @param capacity Number of batches it may run at one time; at least 1.
   void add(device_id d, std::uint32_t capacity) {
     COHORT_ASSERT(capacity > 0);
     if (d.index() >= devices_.size()) {
@@ -48,7 +48,7 @@ class device_entries {
     ++with_capacity_[capacity];
     refresh(d);
   }
-  /// Takes a device away: it gets no more work; what it has still ends by `ended`.
+  /// Takes a device away: it gets no more work; report the end of its batches by `ended`.
   void remove(device_id d) noexcept {
     device& dev = devices_[d.index()];
     if (dev.in_service) entries_ -= capacity(d);
@@ -57,7 +57,7 @@ class device_entries {
     --with_capacity_[capacity(d)];
     refresh(d);
   }
-  /// Gives a device that is present no work for a while, or again. What it has still ends.
+  /// Suspends or resumes work for a present device. Its batches still end.
   void set_in_service(device_id d, bool is_in_service) noexcept {
     device& dev = devices_[d.index()];
     COHORT_ASSERT(dev.present);
@@ -66,10 +66,10 @@ class device_entries {
     dev.in_service = is_in_service;
     refresh(d);
   }
-  /// Whether an entry may get a batch before the end of the one that runs is told. On by default.
+  /// Whether an entry may get a batch before the end of its running one is reported. On by default.
   void send_ahead(bool on) noexcept { sends_ahead_ = on; }
   [[nodiscard]] bool sends_ahead() const noexcept { return sends_ahead_; }
-  /// Whether a device is slower than others, or fails: then it is taken after those with as few
+  /// Marks a device as slower than others, or failing: it is chosen after devices with as few
   /// batches.
   void set_slow(device_id d, bool is_slow) noexcept {
     device& dev = devices_[d.index()];
@@ -79,38 +79,38 @@ class device_entries {
     if (dev.idle > 0) idle_[level(dev)].insert(d);
   }
 
-  /// Devices that are present.
+  /// Number of devices present.
   [[nodiscard]] std::size_t devices() const noexcept { return present_; }
-  /// How many batches the devices in service may run at one time,
+  /// Number of batches that the devices in service may run at one time,
   [[nodiscard]] std::size_t size() const noexcept { return entries_; }
-  /// and how many more they may now.
+  /// and how many more they may run now.
   [[nodiscard]] std::size_t idle() const noexcept { return idle_entries_; }
   /// Devices without any work.
   [[nodiscard]] std::size_t idle_devices() const noexcept {
     return idle_.empty() ? 0 : idle_[0].size() + idle_[1].size();
   }
-  /// When the first batch behind which one may be sent should end, or `never`.
+  /// When the first batch that another may be sent behind should end, or `never`.
   [[nodiscard]] time_point next_end() const noexcept { return ending_.next(); }
   [[nodiscard]] bool has(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].present;
   }
-  /// Whether it is present and may get work.
+  /// Whether the device is present and may get work.
   [[nodiscard]] bool is_in_service(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].in_service;
   }
   /// Whether a device of that id was ever added.
   [[nodiscard]] bool has_ever(device_id d) const noexcept { return d.index() < devices_.size(); }
-  /// Of a device that was added and has not been replaced.
+  /// Capacity of a device that was added and has not been replaced.
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
     return static_cast<std::uint32_t>(devices_[d.index()].entries.size());
   }
-  /// The largest of the devices present; 0 without any. O(largest there ever was).
+  /// Largest capacity of the devices present; 0 without any. O(largest there ever was).
   [[nodiscard]] std::uint32_t largest_capacity() const noexcept {
     std::size_t largest = with_capacity_.size();
     while (largest > 0 && with_capacity_[largest - 1] == 0) --largest;
     return largest == 0 ? 0 : static_cast<std::uint32_t>(largest - 1);
   }
-  /// Batches that a device has, at most `depth` in each entry.
+  /// Number of batches of a device, at most `depth` in each entry.
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
     std::uint32_t sum = 0;
     for (const entry& e : devices_[d.index()].entries) sum += e.outstanding;
@@ -122,10 +122,10 @@ class device_entries {
     return e.outstanding == 0 ? distant_past : e.free_at;
   }
 
-  /// The entry for a batch of `c` at `now`. @returns Whether there is one.
+  /// Finds the entry for a batch of `c` at `now`. @returns Whether there is one.
   [[nodiscard]] bool find(const candidate& c, time_point now, device_entry& found) const noexcept {
     if (idle_entries_ > 0) {
-      // Where it shares the device with the fewest.
+      // An entry of the device with the fewest running batches.
       const auto least = std::ranges::find_if(idle_, [](const auto& s) { return !s.empty(); });
       found.device = least->smallest();
       const auto& entries = devices_[found.device.index()].entries;
@@ -147,13 +147,13 @@ class device_entries {
   [[nodiscard]] bool may_send_ahead(const candidate& c) const noexcept {
     return c.lead > duration{0} && sends_ahead_;
   }
-  /// Since when an entry that was found for `c` could have been.
+  /// Since when the entry found for `c` has been available.
   [[nodiscard]] time_point free_from(device_entry at, const candidate& c) const noexcept {
     const entry& e = of(at);
     return e.is_idle() ? e.free_at : e.free_at - c.lead;
   }
 
-  /// An entry that was found is for nobody else until `use` or `release`. @returns When it is free.
+  /// Reserves an entry that was found until `use` or `release`. @returns When it is free.
   time_point reserve(device_entry at) noexcept {
     entry& e = of(at);
     e.reserved = true;
@@ -161,7 +161,7 @@ class device_entries {
     refresh(at.device);
     return free_at;
   }
-  /// It has got a batch that starts at `exec_at` and should run for `expected`.
+  /// Gives the reserved entry a batch that starts at `exec_at` and should run for `expected`.
   void use(device_entry at, time_point exec_at, duration expected) noexcept {
     entry& e = of(at);
     COHORT_ASSERT(e.outstanding < depth);
@@ -169,18 +169,19 @@ class device_entries {
     put(e, e.outstanding + 1, exec_at, expected);
     refresh(at.device);
   }
-  /// It is as before.
+  /// Undoes `reserve`.
   void release(device_entry at) noexcept {
     of(at).reserved = false;
     refresh(at.device);
   }
-  /// An idle entry has work of somebody else that should end at `until`, not before `now`.
+  /// Marks an idle entry as busy with work from elsewhere that should end at `until`, not before
+  /// `now`.
   void occupy(device_entry at, time_point until, time_point now) noexcept {
     COHORT_ASSERT(of(at).is_idle() && until >= now);
     put(of(at), 1, now, until - now);
     refresh(at.device);
   }
-  /// The oldest batch of the entry ended.
+  /// Notes that the oldest batch of the entry ended.
   void ended(device_entry at, time_point now) noexcept {
     entry& e = of(at);
     COHORT_ASSERT(e.outstanding > 0);
@@ -189,7 +190,7 @@ class device_entries {
     e.free_at = e.outstanding == 0 ? now : std::max(now, e.last_start) + e.last_expected;
     refresh(at.device);
   }
-  /// When a batch that overruns will end is not known: its entry waits for the end.
+  /// Stops predicting the end of overrunning batches: their entries wait until it is reported.
   void note_overruns(time_point now) noexcept {
     while (ending_.next() < now) {
       const device_id d{ending_.next_slot()};
@@ -201,7 +202,7 @@ class device_entries {
  private:
   struct entry {
     time_point free_at = distant_past;
-    time_point last_start;  // Of the batch sent last.
+    time_point last_start;  // Start of the batch sent last.
     duration last_expected{0};
     std::uint32_t outstanding = 0;
     bool reserved = false;  // Granted, not yet answered.
@@ -215,12 +216,12 @@ class device_entries {
   };
   struct device {
     std::vector<entry> entries;
-    std::uint32_t idle = 0;  // Of the entries; as `idle_` has it.
+    std::uint32_t idle = 0;  // Idle entries, as counted in `idle_`.
     bool present = false;
-    bool in_service = false;  // Else it gets no work for a while.
+    bool in_service = false;  // If false, it gets no work for a while.
     bool slow = false;
   };
-  /// Which of `idle_` a device belongs to, if one of its entries is idle.
+  /// Index in `idle_` of a device with an idle entry.
   [[nodiscard]] static std::size_t level(const device& d) noexcept {
     return 2 * (d.entries.size() - d.idle) + (d.slow ? 1 : 0);
   }
@@ -239,7 +240,7 @@ class device_entries {
     e.free_at = start + expected;
   }
 
-  /// The entries of a device have changed.
+  /// Updates the indexes after the entries of a device have changed.
   void refresh(device_id d) noexcept {
     device& dev = devices_[d.index()];
     if (dev.in_service && dev.entries.size() == 1) [[likely]] {
@@ -268,9 +269,9 @@ class device_entries {
 
   std::vector<device> devices_;
   std::vector<device_set> idle_;  // Devices with an idle entry, by `level`.
-  timer_queue ending_;            // By device: when the first of its batches should end.
+  timer_queue ending_;            // By device: when its first batch should end.
   std::size_t present_ = 0;
-  std::size_t entries_ = 0;  // Of the devices in service.
+  std::size_t entries_ = 0;  // Entries of the devices in service.
   std::size_t idle_entries_ = 0;
   bool sends_ahead_ = true;
   std::vector<std::uint32_t> with_capacity_;  // Devices present, by capacity.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Requests that have come and that a scheduler has not been told of: `unseen_requests`, the
-/// `patient_scheduler` that says whether they matter yet, and the `foresight` by which it does.
+/// Requests that have arrived but were not yet given to a scheduler: `unseen_requests`, the
+/// `patient_scheduler` that says whether they matter yet, and the `foresight` that it uses.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -17,7 +17,7 @@
 
 namespace cohort::deferred {
 
-/// Requests of one model, in the order in which they came.
+/// Requests of one model, in order of arrival.
 struct unseen_requests {
   model_id model;
   std::uint32_t count = 0;
@@ -30,15 +30,16 @@ struct unseen_requests {
   }
 };
 
-/// A scheduler that can say until when its driver may leave arrivals where they are.
-/// * `quiet_until(now)`: when to look at them at the latest. It is a guess by the measured rates:
-///   until then about as many should come as may. Any other instant is right, too.
-/// * `may_wait(unseen, sends, drops)`: were these seen, nothing would be sent before `sends`, and
-///   nobody dropped before `drops`, if the same holds for those that came before them and nothing
-///   else happens. Pure: another thread may ask while the driver's sleeps.
-/// * `is_scarce()`: a model has no free device, so that who comes may have to be refused.
-/// Cost: O(log max_batch) and O(1), but `is_scarce` O(pools). Models: `basic_scheduler`,
-/// `basic_pooled_scheduler`.
+/// A scheduler that can say how long its driver may delay delivering arrivals.
+/// * `quiet_until(now)`: when to look at them at the latest. It is a guess from the measured rates:
+///   about as many requests should arrive until then as may wait. Any other instant is also
+///   correct.
+/// * `may_wait(unseen, sends, drops)`: whether, if these were delivered, no batch would be sent
+///   before `sends` and no request dropped before `drops`, provided that the same holds for earlier
+///   ones and nothing else happens. Pure: another thread may ask while the driver's thread sleeps.
+/// * `is_scarce()`: a model has no free device, so arriving requests may have to be refused. Cost:
+///   O(log max_batch) and O(1), `is_scarce` O(pools). Models: `basic_scheduler`,
+///   `basic_pooled_scheduler`.
 template <class S>
 concept patient_scheduler = requires(const S& s, const unseen_requests& unseen, time_point t) {
   { s.quiet_until(t) } noexcept -> std::same_as<time_point>;
@@ -46,8 +47,8 @@ concept patient_scheduler = requires(const S& s, const unseen_requests& unseen, 
   { s.is_scarce() } noexcept -> std::same_as<bool>;
 };
 
-/// Whether a gather policy takes the whole queue, up to the largest batch, and drops nobody, where
-/// a batch of all would end by the first deadline. Of other policies nothing is foreseen.
+/// Whether a gather policy takes the whole queue, up to the largest batch, and drops no request if
+/// a batch of all would end by the first deadline. Other policies are not predicted.
 template <class Gather>
 inline constexpr bool takes_all_in_time = false;
 template <>
@@ -55,28 +56,29 @@ inline constexpr bool takes_all_in_time<head> = true;
 template <>
 inline constexpr bool takes_all_in_time<drop_head> = true;
 
-/// As a candidate tells it, of all who wait and some more.
+/// The candidate expected for the waiting requests and some more.
 struct foreseen {
-  time_point send_at = distant_past;  ///< Not before this they are sent.
+  time_point send_at = distant_past;  ///< They are not sent before this.
   time_point send_by =
-      distant_past;  ///< Until then nobody is dropped; at least `send_at`, if told.
+      distant_past;  ///< No request is dropped before this; at least `send_at` if known.
   duration lead{0};
 };
 
-/// Asks the window policy what it will be asked when more requests have come. That is exact until
-/// the window opens: until then a batch of all is in time, so all are in it; and what the policy
-/// knows of load and pool changes with batches, which others than arrivals bring about, and with
-/// the ticks of the measured rate. What is not known counts as open. A value of references;
-/// any thread, while nobody changes what it refers to. Source: none of the papers.
+/// Asks the window policy in advance for its answer once more requests have arrived. That is exact
+/// until the window opens: until then a batch of all requests is in time, so it contains them all.
+/// The policy's knowledge of load and pool changes only with batches, which arrivals do not cause,
+/// and with the ticks of the measured rate. If the answer is not known, the window counts as open.
+/// A value of references; usable on any thread while their objects do not change. Source: none of
+/// the papers.
 template <window_policy Window, gather_policy Gather>
 class foresight {
  public:
-  /// @param margin As the shard has it now.  @param idle_fraction As the policy would be told.
+  /// @param margin The shard's present wake margin.  @param idle_fraction As passed to the policy.
   foresight(const model_state& m, const Window& window, const network_delays& delays,
             duration margin, double idle_fraction) noexcept
       : m_{m}, window_{window}, delays_{delays}, margin_{margin}, idle_fraction_{idle_fraction} {}
 
-  /// Of those who wait and `more`, one at least. O(1).
+  /// Predicts for the waiting requests and `more`, together at least one. O(1).
   [[nodiscard]] foreseen with(const unseen_requests& more) const noexcept {
     const latency_curve& run = m_.latency.run();
     const std::uint32_t size = std::min(m_.queue.size() + more.count, run.max_batch());
@@ -93,14 +95,15 @@ class foresight {
     time_point opens = std::min(latest, window_.opens(view));
     if (m_.longest_wait != unbounded) opens = std::min(opens, first.arrival + m_.longest_wait);
     if constexpr (following_pool<Window>) {
-      // From its first request on it is asked again after a while, and may say otherwise.
+      // The policy is asked again some time after the first request arrives, and may answer
+      // differently.
       if (m_.queue.empty() && opens > first.arrival + Window::looks_again) opens = distant_past;
     }
     return {.send_at = opens - lead, .send_by = latest - delays_.before(size), .lead = lead};
   }
 
-  /// When the window opens with as many more as come until about then, by the measured rate; of a
-  /// model for which some wait. O(log max_batch).
+  /// When the window opens if requests keep arriving at the measured rate until about then; the
+  /// model must have waiting requests. O(log max_batch).
   [[nodiscard]] time_point opening_by_rate(time_point now) const noexcept {
     const double rate = m_.load.rate;
     const std::uint32_t most = m_.latency.run().max_batch();

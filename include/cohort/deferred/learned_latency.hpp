@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model's latencies as a scheduler counts on them: `learned_latency`.
+/// The latencies of a model that a scheduler plans with: `learned_latency`.
 #pragma once
 
 #include <cohort/core/latency_estimator.hpp>
@@ -18,12 +18,11 @@
 
 namespace cohort::deferred {
 
-/// ℓ(b) of one model as it counts now: the profile, as many times as batches may share a device,
-/// times what was learned of its batches. Allocates when it is made or copied alone.
-/// Thread safety: none.
+/// The present ℓ(b) of one model: the profile, times the number of batches that may share a device,
+/// times the learned correction. Allocates only when made or copied. Thread safety: none.
 class learned_latency {
  public:
-  /// @param slo The objective less the delay after the end; above 0.
+  /// @param slo The SLO less the delay after the end; above 0.
   learned_latency(latency_curve profile, duration slo, std::uint32_t sharing,
                   const network_delays& delays)
       : run_{profile},
@@ -35,20 +34,20 @@ class learned_latency {
     share(sharing);
   }
 
-  /// From now on so many batches share a device, at least 1. O(max_batch).
+  /// Sets how many batches share a device, at least 1. O(max_batch).
   void share(std::uint32_t sharing) noexcept {
     sharing_ = sharing;
     apply();
   }
-  /// A batch has ended. @returns Whether it is time to `correct`: curves are long, and need not
-  /// follow every batch. O(1).
+  /// Adds the time of an ended batch. @returns Whether it is time to `correct`: curves are long and
+  /// need not follow every batch. O(1).
   bool add(const batch_time& t) noexcept {
     const bool shifted = batches_.add_log(t.size, t.log_ratio);
     const std::uint64_t n = batches_.count();
     return shifted || n % 32 == 0 || (n < 32 && n % 8 == 0);
   }
-  /// Takes over what was learned, if it differs by more than a hundredth or was not for long.
-  /// O(max_batch) if it does. @returns Whether latencies have changed.
+  /// Applies the learned correction if it differs by more than 1 % or has not been applied for
+  /// long. O(max_batch) if it does. @returns Whether latencies have changed.
   bool correct(const learning& how) noexcept {
     if (!how.is_on && !is_corrected_) return false;
     double factor = 1;
@@ -64,22 +63,22 @@ class learned_latency {
     apply();
     return true;
   }
-  /// Takes over the batches that another has seen of the same model.
+  /// Takes over another's observations of the same model.
   void assume(const learned_latency& other) { batches_ = other.batches_; }
 
-  /// ℓ(b) alone on a device, as the model was added.
+  /// ℓ(b) alone on a device, as given when the model was added.
   [[nodiscard]] const latency_curve& profile() const noexcept { return profile_; }
-  /// ℓ(b) as it counts.
+  /// ℓ(b) as planned with.
   [[nodiscard]] const latency_curve& run() const noexcept { return run_; }
-  /// The same and the delay before the start.
+  /// The same plus the delay before the start.
   [[nodiscard]] const latency_curve& sent() const noexcept { return is_delayed_ ? sent_ : run_; }
-  /// What was learned: all batches, whether or not it counts.
+  /// What was learned from all batches, whether or not it is applied.
   [[nodiscard]] const latency_estimator& batches() const noexcept { return batches_; }
-  /// What it makes ℓ(b) count for, in multiples of the profile; 1 if it does not count.
+  /// Factor that it applies to the profile at a size; 1 if nothing is applied.
   [[nodiscard]] double correction(std::uint32_t size) const noexcept {
     return is_corrected_ ? factor_ * batches_.size_factor(size) : 1;
   }
-  /// What batches of a size usually take.
+  /// Usual time of batches of a size.
   [[nodiscard]] usual_time usual(std::uint32_t size) const noexcept {
     if (batches_.count() < 32) return {};
     return {.is_known = true, .log_ratio = batches_.log_middle(size), .spread = batches_.spread()};
@@ -98,14 +97,14 @@ class learned_latency {
   }
 
   latency_curve run_;
-  bool is_delayed_;  // Else `sent_` would be `run_` once more, in other lines of the cache.
+  bool is_delayed_;  // If false, `sent_` would equal `run_` in other cache lines.
   latency_curve sent_;
   latency_curve profile_;
   duration slo_;
   network_delays delays_;
   latency_estimator batches_;
   bool is_corrected_ = false;
-  double factor_ = 1;  // On every ℓ(b), as learned; sizes have theirs on top.
+  double factor_ = 1;  // Learned factor of every ℓ(b); sizes have their own on top.
   std::uint32_t sharing_ = 1;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model, as schedulers need to know it (`model_config`), and what they make of the latencies
-/// that they measure (`learning`).
+/// A model's description for schedulers (`model_config`), and how they use the latencies that they
+/// measure (`learning`).
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -13,34 +13,36 @@
 
 namespace cohort::deferred {
 
-/// One model. What a scheduler does with it may be learned and tuned; this stays.
+/// One model. A scheduler may learn and tune its own behaviour; these values stay.
 struct model_config {
-  latency_curve latency;  ///< ℓ(1) to ℓ(largest batch), of a batch that has its device alone.
+  latency_curve latency;  ///< ℓ(1) to ℓ(largest batch), of a batch alone on its device.
   duration slo;           ///< Latency objective; above 0. Requests may carry other deadlines.
-  std::uint32_t queue_capacity = 4096;             ///< Most requests that may wait; at least 1.
-  duration rate_window = std::chrono::seconds{1};  ///< For the measured arrival rate; ≥ 16 ns.
-  /// So long at most a request waits for others while a device is free: the window of its batch
-  /// opens then, whatever the policy. At least 0; 0: whoever comes starts at once on a free device.
-  /// For those who promise such a bound; otherwise policies know better when to start.
+  /// Maximum number of waiting requests; at least 1.
+  std::uint32_t queue_capacity = 4096;
+  /// Window of the measured arrival rate; ≥ 16 ns.
+  duration rate_window = std::chrono::seconds{1};
+  /// Longest time that a request waits for others while a device is free: its batch's window opens
+  /// then, whatever the policy. At least 0; at 0 every request starts at once on a free device. Set
+  /// it only to guarantee such a bound; otherwise policies know better when to start.
   duration longest_wait = unbounded;
-  /// Whether a request with a deadline beyond the SLO starts as early, and is as urgent, as if the
-  /// SLO were its deadline. It is still given up only for its own deadline. One that has waited for
-  /// more than the SLO is as urgent as if it had come when the model's last batch started: so a
-  /// model with far too much to do gets one batch in the time of its SLO before models that keep
-  /// theirs, and beyond that what those leave.
+  /// If true, a request with a deadline beyond the SLO starts as early and is as urgent as if its
+  /// deadline were the SLO. It is still dropped only for its own deadline. A request that has
+  /// waited for longer than the SLO is as urgent as if it had arrived when the model's last batch
+  /// started. So a heavily overloaded model gets one batch per SLO before models that meet theirs,
+  /// and otherwise only the capacity that those leave.
   bool slo_steers = false;
 };
 
-/// Whether and how a scheduler learns latencies. A batch is then taken to last ℓ(b) times what a
-/// part `quantile` of the model's recent batches did not exceed, in windows, targets, admission and
-/// expected ends; a timer is taken to fire as late as nine in ten of the recent ones did.
+/// Whether and how a scheduler learns latencies. Windows, targets, admission and expected ends then
+/// assume that a batch takes ℓ(b) times the quantile `quantile` of the model's recent ratios, and
+/// that a timer fires as late as the 90th percentile of recent ones.
 struct learning {
   bool is_on = false;
-  /// 0.5 to 0.999. Of few batches no high quantile is known: then the highest that is. Higher loses
-  /// fewer requests to noise, lower fills batches better.
+  /// 0.5 to 0.999. With few batches the highest known quantile is used. A higher value loses fewer
+  /// requests to noise, a lower one fills batches better.
   double quantile = 0.9;
-  /// At most this part of the SLO is taken to be a batch of one's, lest stragglers shut a model out
-  /// for good: above 0, at most 1.
+  /// Largest fraction of the SLO that a batch of one is assumed to take, so that stragglers cannot
+  /// shut a model out for good: above 0, at most 1.
   double most_of_slo = 0.8;
 
   /// @throws config_error If a field is outside its range.

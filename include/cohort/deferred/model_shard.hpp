@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Some models' queues and candidates: the half of deferred scheduling that sees requests.
+/// Queues and candidates of some models: the half of deferred scheduling that sees requests.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -29,9 +29,9 @@ namespace cohort::deferred {
 
 /// Takes the requests of some models, keeps the best candidate of each up to date, and finalises a
 /// batch when a device is granted. A value: it owns no thread and reads no clock. It talks to a
-/// `shard_sink`. A model id is small: slots of removed models are used again.
-/// Cost: O(log models + log queue) a call, no allocation but in `add_model`.
-/// Thread safety: none. Source: Symphony, section 4.2 and Appendix D.
+/// `shard_sink`. Model ids are small: slots of removed models are reused. Cost: O(log models + log
+/// queue) a call, no allocation except in `add_model`. Thread safety: none. Source: Symphony,
+/// section 4.2 and Appendix D.
 template <window_policy Window = frontrun, gather_policy Gather = drop_head,
           target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
 class basic_model_shard {
@@ -51,9 +51,8 @@ class basic_model_shard {
   }
 
   /// Adds a model under an id that is free (see `is_served`). Allocates.
-  /// @param sharing How many batches a device of its may run at one time: so often latencies count.
-  /// @throws config_error If the SLO cannot be met by a batch of one, or `longest_wait` is
-  /// negative.
+  /// @param sharing How many batches its devices may run at one time; multiplies latencies.
+  /// @throws config_error If a batch of one cannot meet the SLO, or `longest_wait` is negative.
   void add_model(model_id id, const model_config& config, std::uint32_t sharing = 1) {
     model_state m{config, sharing, delays_};
     expects(m.latency.sent()(1) <= m.slo,
@@ -62,8 +61,8 @@ class basic_model_shard {
     retarget(place(id, std::move(m)));
   }
 
-  /// Hands a model over with all that waits for it, for `put_model` of another shard. No grant may
-  /// be outstanding for it.
+  /// Hands a model over with its waiting requests, for `put_model` of another shard. The model must
+  /// have no outstanding grant.
   template <shard_sink Sink>
   model_state take_model(model_id id, Sink& sink) noexcept {
     publish(id, *models_[id.index()], candidate{}, distant_past, sink);
@@ -71,8 +70,8 @@ class basic_model_shard {
     models_[id.index()].reset();
     return m;
   }
-  /// Takes over a model of a shard with the same delays, under an id that is free here. Its
-  /// candidate follows at the next `advance`. Allocates.
+  /// Takes over a model from a shard with the same delays, under an id that is free here. Its
+  /// candidate is published by the next `advance`. Allocates.
   void put_model(model_id id, model_state m, time_point now) {
     model& mine = place(id, std::move(m));
     mine.latency.correct(learning_);
@@ -80,9 +79,9 @@ class basic_model_shard {
     arm(mine, id.index(), now);
   }
 
-  /// Changes the `sharing` of the models for which `is_meant(model_id)`. Their candidates follow at
+  /// Changes `sharing` of the models that satisfy `is_meant(model_id)`. Candidates are updated by
   /// the next `advance`. Allocates.
-  /// @throws config_error If an SLO of theirs could not be met any more; then nothing changes.
+  /// @throws config_error If a model could no longer meet its SLO; then nothing changes.
   template <class F>
   void set_sharing(std::uint32_t sharing, F is_meant, time_point now) {
     for_each([&](const model& m, std::uint32_t slot) {
@@ -97,7 +96,7 @@ class basic_model_shard {
     });
   }
 
-  /// Removes a model; its waiting requests are dropped. No grant may be outstanding for it.
+  /// Removes a model and drops its waiting requests. It must have no outstanding grant.
   template <shard_sink Sink>
   void remove_model(model_id id, Sink& sink) {
     while (!queue(id).empty()) drop_first(*models_[id.index()], sink);
@@ -110,44 +109,44 @@ class basic_model_shard {
   [[nodiscard]] std::uint32_t queued_requests(model_id id) const noexcept {
     return models_[id.index()]->queue.size();
   }
-  /// Those that wait, by deadline.
+  /// The waiting requests, by deadline.
   [[nodiscard]] const request_queue& queue(model_id id) const noexcept {
     return models_[id.index()]->queue;
   }
   [[nodiscard]] bool is_full(model_id id) const noexcept {
     return models_[id.index()]->queue.is_full();
   }
-  /// Whether a request that arrives at `now` could be in time as a batch of one, at once.
+  /// Whether a request that arrives at `now` could be in time in a batch of one, started at once.
   [[nodiscard]] bool is_feasible(model_id id, time_point deadline, time_point now) const noexcept {
     return now + least_time(id) <= deadline;
   }
-  /// The least time from arrival to deadline that a request needs: a batch of one, at once.
+  /// The shortest feasible time from arrival to deadline: a batch of one, started at once.
   [[nodiscard]] duration least_time(model_id id) const noexcept {
     return models_[id.index()]->latency.sent()(1) + delays_.after();
   }
   [[nodiscard]] const load_view& load(model_id id) const noexcept {
     return models_[id.index()]->load;
   }
-  /// Its latency objective, less the delay after the end.
+  /// The model's SLO, less the delay after the end.
   [[nodiscard]] duration slo(model_id id) const noexcept { return models_[id.index()]->slo; }
-  /// The time from arrival to deadline by which the model's windows go at most; `unbounded`: by
-  /// whatever a request has.
+  /// Upper bound on the time from arrival to deadline that the model's windows assume; `unbounded`:
+  /// the request's own.
   [[nodiscard]] duration most_slack(model_id id) const noexcept {
     return is_served(id) && models_[id.index()]->slo_steers ? slo(id) + delays_.after() : unbounded;
   }
   [[nodiscard]] std::uint32_t target(model_id id) const noexcept {
     return models_[id.index()]->target;
   }
-  /// The model's latencies as they count, and what was learned of them.
+  /// The model's present latencies, and what was learned of them.
   [[nodiscard]] const learned_latency& latency(model_id id) const noexcept {
     return models_[id.index()]->latency;
   }
-  /// What batches of a size usually take.
+  /// Usual time of batches of a size.
   [[nodiscard]] usual_time usual(model_id id, std::uint32_t size) const noexcept {
     return is_served(id) ? models_[id.index()]->latency.usual(size) : usual_time{};
   }
 
-  /// How much longer than usual a batch of a size is reckoned to take; 0 while nothing is known.
+  /// How much longer than usual a batch of a size is planned to take; 0 while nothing is known.
   [[nodiscard]] duration usual_excess(model_id id, std::uint32_t size) const noexcept {
     const learned_latency& l = models_[id.index()]->latency;
     const usual_time u = l.usual(size);
@@ -156,17 +155,16 @@ class basic_model_shard {
                     l.run()(size) - stretched(l.profile()(size), std::exp(u.log_ratio)));
   }
 
-  /// From now on learns so. Candidates follow at the next `advance`.
-  /// @throws config_error If a field is outside its range.
+  /// Sets how to learn latencies. Candidates are updated by the next `advance`.
   void learn(const learning& how, time_point now) {
     how.validate();
     learning_ = how;
     for_each([&](model& m, std::uint32_t slot) { correct(m, slot, now); });
   }
-  /// Whether decisions are by what was learned; and the delays that they allow for.
+  /// Whether decisions use learned latencies; and the configured delays.
   [[nodiscard]] bool learns() const noexcept { return learning_.is_on; }
   [[nodiscard]] const network_delays& delays() const noexcept { return delays_; }
-  /// From now on decides by these policies. Candidates follow at the next `advance`.
+  /// Replaces the policies. Candidates are updated by the next `advance`.
   void adopt(Window window, Gather gather, Target target, Priority priority, time_point now) {
     window_ = std::move(window);
     gather_ = std::move(gather);
@@ -177,7 +175,7 @@ class basic_model_shard {
       reconsider(m, slot, now);
     });
   }
-  /// Takes over what another shard has measured of its models, of the same ids and profiles.
+  /// Takes over another shard's measurements of models with the same ids and profiles.
   void assume(const basic_model_shard& other, time_point now) {
     wake_margin_ = other.wake_margin_;
     for_each([&](model& m, std::uint32_t slot) {
@@ -191,38 +189,38 @@ class basic_model_shard {
     });
   }
 
-  /// A batch of a model that may be gone has ended. Candidates follow at the next `advance`.
+  /// Adds the time of an ended batch; its model may be gone. Candidates are updated by the next
+  /// `advance`.
   void on_measured(const batch_time& t, time_point now) noexcept {
     if (!is_served(t.model)) return;
     model& m = *models_[t.model.index()];
     if (m.latency.add(t)) correct(m, t.model.value(), now);
   }
-  /// How long before what is due the driver must be told to wake up.
+  /// Sets how long before an event is due the driver must be told to wake up.
   void set_wake_margin(duration margin) noexcept { wake_margin_ = margin; }
   /// How long before its start a batch of one is sent.
   [[nodiscard]] duration least_lead() const noexcept { return delays_.before(1) + wake_margin_; }
 
-  /// What can be told of a model that is served before it sees who comes.
+  /// Predicts the window of a served model for requests that it has not yet been given.
   [[nodiscard]] foresight<Window, Gather> foresee(model_id id,
                                                   double idle_fraction) const noexcept {
     return {*models_[id.index()], window_, delays_, wake_margin_, idle_fraction};
   }
 
-  /// Takes a request of a model that is served and whose queue is not full.
+  /// Takes a request. Its model must be served and its queue not full.
   template <shard_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
-    const model_id id = r.model;  // `choose` may drop `r`, which is the caller's again then.
+    const model_id id = r.model;  // `choose` may drop `r`, which then belongs to the caller again.
     model& m = *models_[id.index()];
     r.state = request_state::queued;
     r.sequence = ++m.arrivals;
-    // Not `now`: a driver may have left it waiting, with others, while no device was free.
+    // Not `now`: a driver may have left the request waiting while no device was free.
     if (m.rate.add(std::min(r.arrival, now))) retarget(m);
     m.queue.push(r, r.deadline - delays_.after());
     publish(id, m, choose(id, m, now, distant_past, sink), now, sink);
   }
 
-  /// A request came that nobody took, as there is too much to do: it counts among arrivals and
-  /// among what is bad.
+  /// Counts a request that was refused because of overload, as an arrival and as bad.
   void on_refused(const request& r, time_point now) noexcept {
     model& m = *models_[r.model.index()];
     if (m.rate.add(std::min(r.arrival, now))) retarget(m);
@@ -242,8 +240,8 @@ class basic_model_shard {
     return true;
   }
 
-  /// A device for the model: sends the best batch, unless there is none or its window, looked at
-  /// again, opens later.
+  /// Receives a device for the model and sends the best batch, unless there is none or its window,
+  /// computed again, opens later.
   template <shard_sink Sink>
   void on_grant(const grant& g, time_point now, Sink& sink) noexcept {
     if (!is_served(g.model)) {
@@ -287,7 +285,7 @@ class basic_model_shard {
     sink.grant_used(g.model, g.device, exec_at, expected);
   }
 
-  /// No device was free when the window of the model's candidate opened.
+  /// Notes that no device was free when the window of the model's candidate opened.
   void on_waiting(model_id id) noexcept {
     model& m = *models_[id.index()];
     if (!m.published.is_empty()) {
@@ -295,7 +293,7 @@ class basic_model_shard {
     }
   }
 
-  /// Refreshes the candidates whose last start has passed.
+  /// Refreshes the candidates past their latest start.
   template <shard_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     for (std::uint32_t slot; (slot = refresh_.pop_due(now)) != timer_queue::none;) {
@@ -326,7 +324,7 @@ class basic_model_shard {
     const latency_curve& sent = m.latency.sent();
     m.target = std::clamp(target_.target(m.load, m.slo, sent), 1U, sent.max_batch());
   }
-  /// Its latencies, or the policies, have changed.
+  /// Updates a model after a change of its latencies or of the policies.
   void reconsider(model& m, std::uint32_t slot, time_point now) noexcept {
     retarget(m);
     if (!m.published.is_empty()) arm(m, slot, now);
@@ -338,7 +336,7 @@ class basic_model_shard {
   void correct(model& m, std::uint32_t slot, time_point now) noexcept {
     if (m.latency.correct(learning_)) reconsider(m, slot, now);
   }
-  /// `f(model, slot)` for each.
+  /// Calls `f(model, slot)` for each.
   template <class F>
   void for_each(F f) {
     for (std::uint32_t i = 0; i < models_.size(); ++i) {
@@ -346,7 +344,8 @@ class basic_model_shard {
     }
   }
 
-  /// One past the last start: at it, the candidate is still valid and would re-arm for ever.
+  /// Just after the latest start: at it the candidate is still valid, and the timer would re-arm
+  /// forever.
   static time_point too_late(const candidate& c) noexcept { return c.send_by() + duration{1}; }
 
   template <shard_sink Sink>
@@ -358,14 +357,15 @@ class basic_model_shard {
     request& r = m.queue.pop();
     r.state = request_state::idle;
     m.dropped();
-    // Without grants its view of the pool would be old for ever, and what starves might go on to.
+    // Without grants its view of the pool would never change, and a starved model might stay
+    // starved.
     m.load.pool = sink.pool(r.model);
     m.forget();
     sink.drop(r);
   }
 
-  /// Drops what the gather policy gives up and returns the candidate that is left. Part of its
-  /// callers, so that what no policy asks for is not made.
+  /// Drops the requests that the gather policy gives up and returns the remaining candidate.
+  /// Inlined so that values no policy asks for are not computed.
   template <shard_sink Sink>
   [[gnu::always_inline]] candidate choose(model_id id, model& m, time_point now, time_point free_at,
                                           Sink& sink) noexcept {
@@ -381,7 +381,7 @@ class basic_model_shard {
     const time_point latest = deadline - view.latency;
     time_point exec_at = m.opens(window_, view);
     if (exec_at > latest) exec_at = latest;
-    // Most wait as long as they may: then who came first is not asked, nor brought into the cache.
+    // Without this bound the first request need not be read, nor brought into the cache.
     if (m.longest_wait != unbounded) [[unlikely]]
       exec_at = std::min(exec_at, m.queue[0].arrival + m.longest_wait);
     if (m.slo_steers) [[unlikely]]
@@ -394,13 +394,13 @@ class basic_model_shard {
             .urgency = priority_.urgency(view)};
   }
 
-  /// Not where no policy asks for it: it is far away.
+  /// Only read if a policy asks for it: it is a cache miss.
   [[gnu::always_inline]] time_point first_arrival(const model& m) const noexcept {
     return asks_for_arrival(window_) || asks_for_arrival(priority_) ? m.queue[0].arrival
                                                                     : distant_past;
   }
 
-  /// Not an arrival, which has `choose` for itself.
+  /// Publishes the candidate again. Arrivals call `choose` directly.
   template <shard_sink Sink>
   [[gnu::noinline]] void look_again(model_id id, model& m, time_point now, Sink& sink) noexcept {
     if (m.queue.empty()) return publish(id, m, candidate{}, now, sink);
@@ -415,19 +415,19 @@ class basic_model_shard {
     m.published = c;
     sink.candidate_changed(id, c);
   }
-  /// Sees that the model's candidate is looked at when it is too late for it.
+  /// Sets the timer that looks at the model's candidate again, at the latest when it is too late.
   [[gnu::always_inline]] void look_at(model_id id, model& m, const candidate& c, time_point now,
                                       bool is_told_of_waiting) noexcept {
-    // Until its window opens a rank that tells what waits sees to it.
+    // Until the window opens, a rank with `waits` keeps time for the candidate.
     const bool is_left = is_told_of_waiting && c.send_at() > now;
     time_point look = is_left ? never : too_late(c);
     if (c.is_empty() || (is_left && !following_pool<Window>)) {
       if (m.looked_at != never) arm(m, id.index(), never);
       return;
     }
-    if constexpr (following_pool<Window>) {  // Devices may idle before that, and nobody come.
+    if constexpr (following_pool<Window>) {  // Devices may idle before that without an arrival.
       if (c.exec_at > now) look = std::min(look, now + Window::looks_again);
-      if (m.looked_at <= look) return;  // Looking too soon costs nothing but a look.
+      if (m.looked_at <= look) return;  // An early look costs little.
     } else if (m.looked_at == look) {
       return;
     }
@@ -441,8 +441,8 @@ class basic_model_shard {
   [[no_unique_address]] Gather gather_;
   [[no_unique_address]] Target target_;
   [[no_unique_address]] Priority priority_;
-  duration wake_margin_;  // As configured, or as learned.
-  bool is_delayed_;       // Else a batch that is sent starts at once: `sent` is `run`.
+  duration wake_margin_;  // As configured or as learned.
+  bool is_delayed_;       // If false, a sent batch starts at once: `sent` is `run`.
   std::vector<std::optional<model>> models_;
   timer_queue refresh_;
 };

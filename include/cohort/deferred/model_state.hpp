@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a model shard holds of one model: `model_state`, and `prepared_model` with what its window
-/// policy has worked out ahead.
+/// A model shard's state of one model: `model_state`, and `prepared_model` with the values that its
+/// window policy computes in advance.
 #pragma once
 
 #include <cohort/core/rate_tracker.hpp>
@@ -19,9 +19,8 @@
 
 namespace cohort::deferred {
 
-/// A model with those who wait for it, what was measured of it, and the candidate that its rank
-/// knows. Moves from shard to shard as a whole; allocates only when it is made or copied.
-/// Thread safety: none.
+/// A model with its waiting requests, its measurements, and the candidate that its rank knows. It
+/// moves from shard to shard as a whole; allocates only when made or copied. Thread safety: none.
 struct model_state {
   model_state(const model_config& c, std::uint32_t sharing, const network_delays& delays)
       : slo{c.slo - delays.after()},
@@ -31,7 +30,7 @@ struct model_state {
         slo_steers{c.slo_steers},
         latency{c.latency, slo, sharing, delays} {}
 
-  /// What the policies may know of its arrivals, now that a tick has passed or ℓ(b) has changed.
+  /// Updates the policies' view of its arrivals after a tick of the rate or a change of ℓ(b).
   void measure() noexcept {
     load.rate = rate.rate();
     load.variability = rate.variability();
@@ -40,8 +39,8 @@ struct model_state {
       load.device_part = std::min(1.0, load.rate * each / load.pool.devices);
     }
   }
-  /// A batch of `size` as policies see it, if its first request has this deadline, less the delay
-  /// after the end. @param size 1 to the largest.
+  /// The policies' view of a batch whose first request has this deadline, less the delay after the
+  /// end. @param size 1 to the largest.
   [[nodiscard, gnu::always_inline]] batch_view view_of(std::uint32_t size, time_point deadline,
                                                        time_point arrival,
                                                        double idle_fraction) const noexcept {
@@ -57,45 +56,45 @@ struct model_state {
             .load = load,
             .idle_fraction = idle_fraction};
   }
-  /// The deadline that windows go by, of a batch whose first request has this one.
+  /// The deadline that windows use for a batch whose first request has this deadline.
   [[nodiscard, gnu::always_inline]] time_point aim(time_point deadline,
                                                    const request& first) const noexcept {
     return slo_steers ? std::min(deadline, first.arrival + slo) : deadline;
   }
-  /// The batch as far as its first request is in time on a slow device; at least that, for only
-  /// work shows whether the device is still slow.
+  /// The largest batch, at most `size`, whose first request is in time on a slow device; at least
+  /// 1, because only work shows whether the device is still slow.
   [[nodiscard]] std::uint32_t shortened(std::uint32_t size, time_point now,
                                         const grant& g) const noexcept {
     const duration left = queue.first_deadline() - std::max(now, g.free_at);
     return std::clamp(latency.sent().largest_within(stretched(left, 1 / g.slowness)), 1U, size);
   }
 
-  /// Follow the share of dropped requests over about the last 512.
+  /// These track the share of dropped requests over about the last 512.
   void dropped() noexcept { load.bad_rate += (1 - load.bad_rate) / 512; }
   void served(std::uint32_t count, time_point at) noexcept {
     served_at = at;
     for (; count > 0; --count) load.bad_rate *= 511.0 / 512;
-    if (load.bad_rate < 1e-30) load.bad_rate = 0;  // Numbers near the least one are slow.
+    if (load.bad_rate < 1e-30) load.bad_rate = 0;  // Subnormal numbers are slow.
   }
 
-  // What an arrival needs lies in three lines of the cache: the end of `rate`, the beginning of
-  // `latency`, and all between them. What does not count for policies that do not ask is apart.
+  // An arrival needs three cache lines: the end of `rate`, the start of `latency`, and the one
+  // between them. Data that only some policies use is kept apart.
   load_view load{};
-  duration slo;                             ///< Less the delay after the end.
-  [[no_unique_address]] rate_tracker rate;  // The next two are in its last line.
+  duration slo;                             ///< SLO less the delay after the end.
+  [[no_unique_address]] rate_tracker rate;  // The next two share its last line.
   std::uint64_t arrivals = 0;
   std::uint32_t target = 1;
   alignas(64) request_queue queue;
   duration longest_wait;
   bool slo_steers;
-  time_point looked_at = never;  ///< When its shard has a timer to look at `published`.
+  time_point looked_at = never;  ///< When its shard's timer looks at `published`.
   alignas(64) candidate published{};
-  time_point served_at = distant_past;  ///< When its last batch started.
+  time_point served_at = distant_past;  ///< Start of its last batch.
   learned_latency latency;
 };
 
-/// What a shard with this window policy holds of one model. Whoever changes `load`, `target` or
-/// latencies calls `forget`; where the policy is replaced, `replace`. Thread safety: none.
+/// A shard's state of one model under this window policy. Call `forget` after a change of `load`,
+/// `target` or latencies, and `replace` after a change of the policy. Thread safety: none.
 template <window_policy Window>
 struct prepared_model : model_state {
   explicit prepared_model(model_state&& m) noexcept : model_state{std::move(m)} {}
@@ -107,8 +106,8 @@ struct prepared_model : model_state {
   void replace() noexcept {}
 };
 
-/// For policies that work out ahead what stays from one request to the next: done when it is asked
-/// for the first time after something has changed, which is about once a batch.
+/// For policies that compute in advance the values shared by several requests: on the first use
+/// after a change, about once per batch.
 template <preparing_window Window>
 struct prepared_model<Window> : model_state {
   explicit prepared_model(model_state&& m) noexcept : model_state{std::move(m)} {}
@@ -130,7 +129,7 @@ struct prepared_model<Window> : model_state {
     is_prepared = true;
   }
 
-  alignas(64) bool is_prepared = false;  // With what is asked for most, one line of the cache.
+  alignas(64) bool is_prepared = false;  // On one cache line with the most used values.
   typename Window::prepared prepared{};
 };
 

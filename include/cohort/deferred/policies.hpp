@@ -18,25 +18,25 @@
 
 namespace cohort::deferred {
 
-/// Says from when on a batch may start. It must start by latest = deadline − ℓ(size); a later
-/// answer is clamped to that, an answer in the past means at once. Semantics: pure, O(1), any
-/// thread. Models: `frontrun`, `eager`, `timeout`, `adaptive_window`.
+/// Says when a batch may start. It must start by latest = deadline − ℓ(size): a later answer is
+/// clamped to that, and an answer in the past means at once. Semantics: pure, O(1), any thread.
+/// Models: `frontrun`, `eager`, `timeout`, `adaptive_window`.
 template <class P>
 concept window_policy = std::copyable<P> && requires(const P& p, const batch_view& b) {
   { p.opens(b) } noexcept -> std::same_as<time_point>;
 };
 
-/// A window that depends on how much the pool idles. While it is not open it is asked again after
-/// `looks_again`, a `duration` above 0, though nothing has happened: else the last requests of a
-/// load that ends would wait until their deadlines. Models: `adaptive_window`.
+/// A window that depends on the pool's idle fraction. While it is not open, the scheduler asks
+/// again after `looks_again`, a `duration` above 0, even if nothing has happened; otherwise the
+/// last requests of a load would wait until their deadlines. Models: `adaptive_window`.
 template <class P>
 concept following_pool = window_policy<P> && requires {
   { P::looks_again } -> std::convertible_to<duration>;
 };
 
-/// A window of which much depends on what stays from one request to the next: `prepare(load, slo,
-/// target, target_latency, prepared&)` works that out, into a `prepared` of the same model's or a
-/// new one, and `opens(batch, prepared)` is `opens(batch)` with it. Models: `adaptive_window`.
+/// A window that depends largely on values shared by successive requests: `prepare(load, slo,
+/// target, target_latency, prepared&)` computes them into a new `prepared` or one of the same
+/// model, and `opens(batch, prepared)` equals `opens(batch)`. Models: `adaptive_window`.
 template <class P>
 concept preparing_window =
     window_policy<P> && requires(const P& p, const batch_view& b, typename P::prepared& made) {
@@ -55,7 +55,7 @@ struct frontrun {
 };
 static_assert(window_policy<frontrun>);
 
-/// Starts a batch as soon as a device is free: what Clipper-like servers do.
+/// Starts a batch as soon as a device is free, as Clipper-like servers do.
 struct eager {
   [[nodiscard]] constexpr time_point opens(const batch_view&) const noexcept {
     return distant_past;
@@ -63,11 +63,11 @@ struct eager {
 };
 static_assert(window_policy<eager>);
 
-/// Starts a batch a fixed part of the SLO after its first arrival: batching delay as in TensorFlow
-/// Serving and Triton. 0 is `eager`. Source: Symphony, section 3.4.
+/// Starts a batch when its first request has waited a fixed fraction of the SLO: batching delay as
+/// in TensorFlow Serving and Triton. 0 is `eager`. Source: Symphony, section 3.4.
 class timeout {
  public:
-  /// @param fraction Part of the SLO to wait; 0 to 1.
+  /// @param fraction Fraction of the SLO to wait; 0 to 1.
   /// @throws config_error If `fraction` is not in 0 to 1.
   constexpr explicit timeout(double fraction) : fraction_{fraction} {
     expects(fraction >= 0 && fraction <= 1, "timeout: fraction must be in 0 to 1");
@@ -83,7 +83,7 @@ class timeout {
 };
 static_assert(window_policy<timeout>);
 
-/// When batches of each size could end if they were sent at `now` to a device free at `free_at`.
+/// When batches of each size could end if sent at `now` to a device that is free at `free_at`.
 class reach {
  public:
   /// @param run ℓ(b).
@@ -92,7 +92,7 @@ class reach {
         time_point free_at = distant_past) noexcept
       : run_{&run}, sent_{&sent}, now_{now}, free_at_{free_at} {}
 
-  /// When a batch of `size` ≥ 1 would end; never reached above the largest batch.
+  /// When a batch of `size` ≥ 1 would end; never for sizes above the largest batch.
   [[nodiscard, gnu::always_inline]] time_point finish(std::uint32_t size) const noexcept {
     return free_at_ <= now_ ? now_ + (*sent_)(size)
                             : finish_behind(*run_, *sent_, now_, free_at_, size);
@@ -103,7 +103,7 @@ class reach {
     return size <= sent_->max_batch() && finish(size) <= deadline;
   }
   /// The largest batch of at most `size` that would end by `deadline`, or 0. O(1) if that is
-  /// `size`, as it is for most requests that come to a batch that grows.
+  /// `size`, which is usual when a request joins a growing batch.
   [[nodiscard]] std::uint32_t largest_by(time_point deadline, std::uint32_t size) const noexcept {
     if (makes(size, deadline)) return size;
     return std::min(size, largest_by(deadline));
@@ -115,7 +115,8 @@ class reach {
   }
 
  private:
-  /// Apart, and told each value, so that what calls `finish` can keep a `reach` in registers.
+  /// Out of line and with values as arguments, so that callers of `finish` keep a `reach` in
+  /// registers.
   [[nodiscard, gnu::noinline]] static time_point finish_behind(const latency_curve& run,
                                                                const latency_curve& sent,
                                                                time_point now, time_point free_at,
@@ -129,7 +130,7 @@ class reach {
   time_point free_at_;
 };
 
-/// The first `drop` requests are given up; the next `size` are the batch (0: no batch).
+/// The first `drop` requests are dropped; the next `size` are the batch (0: no batch).
 struct gathered {
   std::uint32_t drop = 0;
   std::uint32_t size = 0;
@@ -145,11 +146,11 @@ concept gather_policy = std::copyable<P> && requires(const P& p, const request_q
   { p.gather(q, r, target) } noexcept -> std::same_as<gathered>;
 };
 
-/// Keeps the head as long as it can be served at all: drops requests that cannot make even a batch
-/// of one, then takes as many as the first one left allows. After a burst the oldest requests force
-/// small batches, which let more requests grow old: it is metastable, and may stay at batches
-/// near 1 for as long as the load lasts. Source: Symphony, section 3.2 (first rule). O(dropped +
-/// log max_batch).
+/// Keeps the oldest request as long as it can be served: drops requests that cannot be in time even
+/// alone, then takes as many as the first remaining one allows. After a burst the oldest requests
+/// force small batches, which let more requests grow old. This state is metastable: batches may
+/// stay near 1 for as long as the load lasts. Source: Symphony, section 3.2 (first rule). O(dropped
+/// + log max_batch).
 struct head {
   [[nodiscard]] gathered gather(const request_queue& queue, const reach& r,
                                 std::uint32_t /*target*/) const noexcept {
@@ -162,33 +163,34 @@ struct head {
 };
 static_assert(gather_policy<head>);
 
-/// Gives up heads that would hold the batch below its target. With s the longest tail of the queue
-/// whose own first request makes a batch of s, it drops the heads that cannot make a batch of
-/// min(target, s), then grows the batch as far as the first one left allows. Returns to full
-/// batches after any burst. Source: Symphony, section 3.2 (second rule, after Nexus), settled by
-/// experiment. O(dropped + log queue · log max_batch); O(log max_batch) while nothing is dropped.
+/// Drops the oldest requests that would keep the batch below its target. Let s be the longest tail
+/// of the queue whose first request can be in time in a batch of s. It drops requests that cannot
+/// be in time in a batch of min(target, s), then takes as many as the first remaining one allows.
+/// Returns to full batches after any burst. Source: Symphony, section 3.2 (second rule, after
+/// Nexus), details settled by experiment. O(dropped + log queue · log max_batch); O(log max_batch)
+/// while nothing is dropped.
 struct drop_head {
   [[nodiscard, gnu::always_inline]] gathered gather(const request_queue& queue, const reach& r,
                                                     std::uint32_t target) const noexcept {
     const std::uint32_t n = queue.size();
-    // Mostly a batch grows that all may join: then none of a smaller one need go.
+    // Usually all requests fit into the growing batch: then none need be dropped for it.
     if (n > 0 && r.makes(n, queue.first_deadline())) return {0, n};
     return some_of(queue, r, target);
   }
 
  private:
-  /// Apart, and with its own `reach`, so that what comes before is a few comparisons.
+  /// Out of line and with its own `reach`, so that the usual path is a few comparisons.
   [[gnu::noinline]] static gathered some_of(const request_queue& queue, reach r,
                                             std::uint32_t target) noexcept {
     const std::uint32_t n = queue.size();
     if (n == 0) return {};
     std::uint32_t drop = 0;
-    // min(target, s) ≤ min(target, n): a head that makes the latter is not dropped.
+    // min(target, s) ≤ min(target, n): a request that fits the latter is not dropped.
     if (queue.deadline(0) < r.finish(std::min(target, n))) {
       const std::uint32_t tail = longest_tail(queue, r);
       if (tail == 0) return {n, 0};
       const time_point needed = r.finish(std::min(target, tail));
-      while (queue.deadline(drop) < needed) ++drop;  // Stops at the tail's first at the latest.
+      while (queue.deadline(drop) < needed) ++drop;  // Stops at the tail's first request.
     }
     return {drop, r.largest_by(queue.deadline(drop), n - drop)};
   }
@@ -209,16 +211,16 @@ struct drop_head {
 };
 static_assert(gather_policy<drop_head>);
 
-/// The batch size that a gather policy should not fall below: at least 1, at most
-/// latency.max_batch(). Evaluated when the measured rate changes, not for each request.
-/// Semantics: pure. Any thread. Models: `staggered_target`, `adaptive_target`.
+/// The batch size that a gather policy should protect: at least 1, at most latency.max_batch().
+/// Evaluated when the measured rate changes, not for each request. Semantics: pure. Any thread.
+/// Models: `staggered_target`, `adaptive_target`.
 template <class P>
 concept target_policy = std::copyable<P> && requires(const P& p, const load_view& load,
                                                      duration slo, const latency_curve& latency) {
   { p.target(load, slo, latency) } noexcept -> std::same_as<std::uint32_t>;
 };
 
-/// The largest b with ℓ(b) + b / rate ≤ slo, or 1: the batch that fills during one turn of a
+/// The largest b with ℓ(b) + b / rate ≤ slo, or 1: the batch that fills during one turn of
 /// staggered execution. Source: Symphony, section 3.3, equations 1 and 2 with b / rate for ℓ(b) /
 /// N. O(log max_batch).
 struct staggered_target {
@@ -251,7 +253,8 @@ concept priority_policy = std::copyable<P> && requires(const P& p, const batch_v
   { p.urgency(b) } noexcept -> std::same_as<time_point>;
 };
 
-/// The candidate whose last possible start comes first. Source: Symphony, Algorithm 1, line 22.
+/// The candidate with the earliest latest start comes first. Source: Symphony, Algorithm 1, line
+/// 22.
 struct earliest_latest {
   [[nodiscard]] constexpr time_point urgency(const batch_view& b) const noexcept {
     return b.deadline - b.latency;

@@ -15,20 +15,20 @@
 
 namespace cohort::deferred {
 
-/// Follows how much a pool of devices idles, how long its batches are and how many models share it,
-/// over about the last quarter second and the last few hundred batches. Cost: O(1) a call, but for
-/// O(models) once in some 60,000 batches. Allocates in `reserve_models` alone. Thread safety: none.
+/// Tracks a pool's idle fraction, its batch lengths and how many models share it, over about the
+/// last quarter second and the last few hundred batches. Cost: O(1) a call, O(models) once in some
+/// 60,000 batches. Allocates only in `reserve_models`. Thread safety: none.
 class pool_meter {
  public:
-  /// What idles is averaged over periods of at least this.
+  /// Shortest period over which the idle fraction is averaged.
   static constexpr duration period = std::chrono::milliseconds{50};
-  /// What idled longer ago counts for nothing.
+  /// Older idle time does not count.
   static constexpr duration memory = std::chrono::milliseconds{250};
 
   /// Makes room for models with ids below `count`.
   void reserve_models(std::size_t count) { work_.resize(std::max(work_.size(), count)); }
 
-  /// `idle` of `devices` had no work from the last call until `now`. Called before either changes.
+  /// Notes that `idle` of `devices` had no work since the last call. Call it before either changes.
   void on_time(time_point now, std::size_t idle, std::size_t devices) noexcept {
     if (devices == 0 || now <= measured_) return;
     if (measured_ != distant_past) {
@@ -46,13 +46,13 @@ class pool_meter {
     }
   }
 
-  /// A batch of the model was sent and should run for `expected`.
+  /// Notes that a batch of the model was sent and should run for `expected`.
   void on_batch(model_id id, duration expected) noexcept {
     const double length = to_seconds(expected);
     length_ += (length - length_) / 64;
     length_squares_ += (length * length - length_squares_) / 64;
 
-    // Instead of letting all models' work decay, what is added grows.
+    // Equivalent to decaying all models' work: the weight of new work grows.
     constexpr double growth = 1 + 1.0 / 256;
     constexpr double most = 1e100;
     weight_ *= growth;
@@ -70,13 +70,13 @@ class pool_meter {
       }
       weight_ /= most;
     }
-    // A mean over busy time, not over batches: long ones are met more often.
+    // Weighted by busy time, not by batches: a random moment meets long batches more often.
     if (length_ > 0) view_.typical_batch = from_seconds(length_squares_ / length_);
     if (work_squares_ > 0) view_.models = work_sum_ * work_sum_ / work_squares_;
   }
 
   [[nodiscard]] double idle_fraction() const noexcept { return view_.idle_fraction; }
-  /// What the policies may know of the pool, with `devices` in it.
+  /// Measurements for the policies, for a pool of `devices`.
   [[nodiscard]] pool_view view(std::size_t devices) const noexcept {
     pool_view v = view_;
     v.devices = static_cast<std::uint32_t>(devices);
@@ -84,13 +84,13 @@ class pool_meter {
   }
 
  private:
-  pool_view view_{.idle_fraction = 1};  // But for the devices.
-  double idle_time_ = 0;                // Since `period_`, in units of the whole pool.
+  pool_view view_{.idle_fraction = 1};  // Except `devices`.
+  double idle_time_ = 0;                // Since `period_`, as a multiple of the whole pool.
   time_point measured_ = distant_past;
   time_point period_ = distant_past;
-  double length_ = 0;  // Of recent batches in seconds, and its square.
+  double length_ = 0;  // Of recent batches in seconds, and of its square.
   double length_squares_ = 0;
-  std::vector<double> work_;  // By model: recent device time, in growing units; its sums.
+  std::vector<double> work_;  // By model: recent device time, in growing units; and its sums.
   double weight_ = 1;
   double work_sum_ = 0;
   double work_squares_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Deferred scheduling where each model may use some of the devices only.
+/// Deferred scheduling in which each model may use only some of the devices.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -28,13 +28,13 @@ namespace cohort::deferred {
 
 using pool_id = strong_id<struct pool_tag>;
 
-/// As `basic_scheduler`, for devices in pools: a model belongs to one pool and runs on the devices
-/// of that pool alone. A pool is the devices of a sub-cluster, or one partition of a device. One
-/// shard holds the models of all pools, and each pool has a rank of its own; pools that nothing
-/// happens to cost nothing. Pools are numbered by the caller, from 0 and densely: each has its
-/// memory from its first use on. With pool 0 alone it decides what `basic_scheduler` does.
-/// Same sink, same guarantees. Thread safety: none. Complexity: that of `basic_scheduler` for the
-/// devices and models of one pool, and O(log pools).
+/// Like `basic_scheduler`, for devices in pools: a model belongs to one pool and runs only on its
+/// devices. A pool is the devices of a sub-cluster, or one partition of a device. One shard holds
+/// the models of all pools, and each pool has its own rank; a pool without events costs nothing.
+/// The caller numbers pools densely from 0; a pool's memory is allocated at its first use. With
+/// pool 0 alone it decides as `basic_scheduler` does. Same sink, same guarantees. Thread safety:
+/// none. Complexity: that of `basic_scheduler` for the devices and models of one pool, plus O(log
+/// pools).
 template <window_policy Window = frontrun, gather_policy Gather = drop_head,
           target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
 class basic_pooled_scheduler {
@@ -60,7 +60,7 @@ class basic_pooled_scheduler {
     p.models[local] = model_id{id};
     return model_id{id};
   }
-  /// Removes a model; waiting requests are dropped through the sink, running batches go on.
+  /// Removes a model; its waiting requests are dropped through the sink, running batches continue.
   template <scheduler_sink Sink>
   void remove_model(model_id id, time_point now, Sink& sink) noexcept {
     from_shard<Sink> j{*this, now, sink};
@@ -90,26 +90,26 @@ class basic_pooled_scheduler {
     touch(where);
     return device_id{id};
   }
-  /// Gives a device no more work. What it has still completes.
+  /// Gives a device no more work. Its batches still complete.
   void remove_device(device_id d, time_point now) noexcept {
     const device_place at = devices_[d.index()];
     rank_of(at.pool).remove_device(at.local, now);
     touch(at.pool);
   }
 
-  /// Gives a device that is present no work for a while, or again. What it has still completes.
+  /// Suspends or resumes work for a present device. Its batches still complete.
   void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
     const device_place at = devices_[d.index()];
     rank_of(at.pool).set_in_service(at.local, is_in_service, now);
     touch(at.pool);
   }
 
-  /// As `basic_scheduler::send_ahead`, for all pools.
+  /// Like `basic_scheduler::send_ahead`, for all pools.
   void send_ahead(bool on) noexcept {
     sends_ahead_ = on;
     for (pool& p : pools_) p.matcher.send_ahead(on);
   }
-  /// A request came that nobody took, as there is too much to do.
+  /// Counts a request that was refused because of overload.
   void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
   /// When a device for the model should be free: `distant_past` if one is, or `never`.
   [[nodiscard]] time_point next_free(model_id m) const noexcept {
@@ -117,7 +117,7 @@ class basic_pooled_scheduler {
   }
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
-    // To the rank it came when it did, though its driver may have left it waiting.
+    // The rank gets its arrival time, though the driver may have left it waiting.
     from_shard<Sink> j{*this, std::min(r.arrival, now), sink};
     shard_.on_arrival(r, now, j);
   }
@@ -127,7 +127,7 @@ class basic_pooled_scheduler {
     from_shard<Sink> j{*this, now, sink};
     return shard_.on_cancel(r, now, j);
   }
-  /// The oldest batch of the entry ended; `failed` if without results.
+  /// Notes that the oldest batch of the entry ended, without results if `failed`.
   void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
     const device_place place = devices_[at.device.index()];
     rank_of(place.pool).on_complete({place.local, at.entry}, now);
@@ -137,13 +137,13 @@ class basic_pooled_scheduler {
     rank_of(place.pool).set_slow(place.local, failed || (learns_ && times_.is_slow(at.device)));
   }
 
-  /// As `basic_scheduler::learn`.
+  /// Like `basic_scheduler::learn`.
   void learn(const learning& how, time_point now) {
     shard_.learn(how, now);
     learns_ = how.is_on;
   }
 
-  /// Does all that is due at `now`.
+  /// Does everything that is due at `now`.
   template <scheduler_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     if (learns_ && lateness_.woke(now)) shard_.set_wake_margin(lateness_.margin());
@@ -168,7 +168,7 @@ class basic_pooled_scheduler {
     return std::min(shard_.next_wake(), due_.next());
   }
 
-  // As a `patient_scheduler`.
+  // For `patient_scheduler`.
   [[nodiscard]] time_point quiet_until(time_point now) const noexcept {
     if (due_.next() == never) return never;
     const pool& p = pools_[due_.next_slot()];
@@ -191,17 +191,17 @@ class basic_pooled_scheduler {
                                [](const pool& p) { return p.matcher.next_free() != distant_past; });
   }
 
-  /// The half that sees requests, for questions only.
+  /// The half that sees requests; read only.
   [[nodiscard]] const auto& models() const noexcept { return shard_; }
-  /// The devices of a pool that was used before, under ids of its own; for questions only.
+  /// The devices of a pool that was used before, under the pool's own ids; read only.
   [[nodiscard]] const rank& devices(pool_id where) const noexcept {
     return pools_[where.index()].matcher;
   }
-  /// How batches that ended compare with their profiles, by device.
+  /// How the times of ended batches compare with their profiles, by device.
   [[nodiscard]] const batch_times& times() const noexcept { return times_; }
   /// How late timers fire; measured while latencies are learned.
   [[nodiscard]] const wake_lateness& lateness() const noexcept { return lateness_; }
-  /// Of a device that is present or at work.
+  /// Capacity of a device that is present or at work.
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
     const device_place at = devices_[d.index()];
     return pools_[at.pool.index()].matcher.capacity(at.local);
@@ -209,7 +209,7 @@ class basic_pooled_scheduler {
 
  private:
   struct pool {
-    rank matcher;                    // Under ids local to the pool.
+    rank matcher;                    // With ids local to the pool.
     std::vector<device_id> devices;  // By local id; those in use.
     std::vector<model_id> models;
     std::uint32_t sharing = 1;  // As in `basic_scheduler`.
@@ -223,7 +223,7 @@ class basic_pooled_scheduler {
     model_id local;
   };
 
-  /// The shard's sink: its messages go to the rank of the model's pool.
+  /// The shard's sink: passes its messages to the rank of the model's pool.
   template <scheduler_sink Sink>
   struct from_shard {
     basic_pooled_scheduler& self;
@@ -255,7 +255,7 @@ class basic_pooled_scheduler {
     }
     void drop(request& r) noexcept { sink.drop(r); }
   };
-  /// A rank's sink: grants go to the shard, under the ids of all pools.
+  /// A rank's sink: passes grants to the shard, under global ids.
   template <scheduler_sink Sink>
   struct from_rank {
     from_shard<Sink>& out;
@@ -271,7 +271,7 @@ class basic_pooled_scheduler {
   };
 
   [[nodiscard]] rank& rank_of(pool_id p) noexcept { return pools_[p.index()].matcher; }
-  /// Whether the model of that id is the one in this place: ids of removed models are used again.
+  /// Whether the model at this place still has that id: ids of removed models are reused.
   [[nodiscard]] bool is_at(model_id id, pool_id where, model_id local) const noexcept {
     return shard_.is_served(id) && models_[id.index()].pool == where &&
            models_[id.index()].local == local;
@@ -293,7 +293,7 @@ class basic_pooled_scheduler {
     }
     return pools_[p.index()];
   }
-  /// A device is about to be added.
+  /// Raises `sharing` for a device that is about to be added, if needed.
   void share(pool_id where, std::uint32_t capacity, time_point now) {
     pool& p = reach_pool(where);
     const std::uint32_t sharing = std::max(capacity, p.matcher.largest_capacity());
@@ -302,7 +302,7 @@ class basic_pooled_scheduler {
     shard_.set_sharing(sharing, is_here, now);
     p.sharing = sharing;
   }
-  /// Something happened to its rank.
+  /// Updates a pool's timer after an event of its rank.
   void touch(pool_id p) noexcept { due_.arm(p.index(), rank_of(p).next_wake()); }
 
   basic_model_shard<Window, Gather, Target, Priority> shard_;
@@ -312,7 +312,7 @@ class basic_pooled_scheduler {
   bool sends_ahead_ = true;
   std::vector<pool> pools_;
   std::vector<model_place> models_;    // By model.
-  std::vector<device_place> devices_;  // By device; of those that are gone, the last place.
+  std::vector<device_place> devices_;  // By device; after removal, the last place.
   timer_queue due_;                    // By pool: when its rank must be advanced.
   std::vector<std::uint32_t> ready_;
 };

@@ -21,45 +21,45 @@
 
 namespace cohort::deferred {
 
-/// Binds candidates to devices. A device of capacity c has c entries, and runs a batch in each at
-/// one time. When a candidate's window opens, its model timer takes an entry of the free device
-/// with the fewest batches at work, of those the smallest id; if none is free the candidate waits,
-/// and the next entry to become free takes the waiting candidate with the smallest urgency. So load
-/// settles on the small ids and the large ones idle. With a lead (network delay, wake margin) an
-/// entry counts as free that much before its batch is expected to end; one that overruns is free
-/// when its end is told. So each entry may have one batch sent ahead: ends that fall into one lead
-/// are as many as the entries, and each is covered. A value: owns no thread, reads no clock. It
-/// talks to a `rank_sink`, in `advance`. At most one grant is outstanding for a model. At one
-/// instant, model timers come before devices, then the order in which they were set.
-/// Cost: O(log models + devices / 64 + capacity) a call, no allocation but in `add_*` and
-/// `reserve_models`. Thread safety: none. Source: Symphony, Algorithm 1 and Appendix D.
+/// Assigns candidates to devices. A device of capacity c has c entries and runs one batch in each
+/// at a time. When a candidate's window opens, its model timer takes an entry of the free device
+/// with the fewest running batches, then the smallest id. If none is free the candidate waits; the
+/// next entry to become free takes the waiting candidate with the smallest urgency. So work settles
+/// on small ids, and devices with large ids idle. With a lead (network delay, wake margin) an entry
+/// counts as free that long before its batch is expected to end; if the batch overruns, the entry
+/// is free once the end is reported. Each entry may thus have one batch sent ahead, which covers
+/// every batch end that falls into one lead. A value: owns no thread, reads no clock. It talks to a
+/// `rank_sink`, in `advance`. A model has at most one outstanding grant. At one instant, model
+/// timers come before devices, then the order in which they were set. Cost: O(log models + devices
+/// / 64 + capacity) a call, no allocation except in `add_*` and `reserve_models`. Thread safety:
+/// none. Source: Symphony, Algorithm 1 and Appendix D.
 class rank {
  public:
-  /// Most batches in an entry: one that runs and one sent ahead.
+  /// Maximum batches in an entry: one running and one sent ahead.
   static constexpr std::uint32_t entry_depth = device_entries::depth;
 
   /// Adds an idle device under an id that is not in use. Allocates.
-  /// @param capacity How many batches it may run at one time; at least 1.
+  /// @param capacity Number of batches it may run at one time; at least 1.
   void add_device(device_id d, time_point now, std::uint32_t capacity = 1) {
     measure(now);
     entries_.add(d, capacity);
   }
-  /// Takes a device away: it gets no more work; what it has still ends by `on_complete`.
+  /// Takes a device away: it gets no more work; report the end of its batches by `on_complete`.
   void remove_device(device_id d, time_point now) noexcept {
     measure(now);
     entries_.remove(d);
   }
-  /// Gives a device that is present no work for a while, or again. What it has still ends.
+  /// Suspends or resumes work for a present device. Its batches still end.
   void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
     COHORT_ASSERT(entries_.has(d));
     if (entries_.is_in_service(d) == is_in_service) return;
     measure(now);
     entries_.set_in_service(d, is_in_service);
   }
-  /// Whether an entry may get a batch before the end of the one that runs is told. On by default.
+  /// Whether an entry may get a batch before the end of its running one is reported. On by default.
   void send_ahead(bool on) noexcept { entries_.send_ahead(on); }
   [[nodiscard]] bool sends_ahead() const noexcept { return entries_.sends_ahead(); }
-  /// Whether a device is slower than others, or fails: then it is taken after those with as few
+  /// Marks a device as slower than others, or failing: it is chosen after devices with as few
   /// batches.
   void set_slow(device_id d, bool is_slow) noexcept { entries_.set_slow(d, is_slow); }
 
@@ -73,57 +73,57 @@ class rank {
   }
 
   [[nodiscard]] std::size_t devices() const noexcept { return entries_.devices(); }
-  /// How many batches the devices in service may run at one time.
+  /// Number of batches that the devices in service may run at one time.
   [[nodiscard]] std::size_t entries() const noexcept { return entries_.size(); }
   [[nodiscard]] std::size_t idle_entries() const noexcept { return entries_.idle(); }
-  /// When an entry should be free: `distant_past` if one is, `never` if nothing is at work.
+  /// When an entry should be free: `distant_past` if one is, `never` if nothing is running.
   [[nodiscard]] time_point next_free() const noexcept {
     return entries_.idle() > 0 ? distant_past : entries_.next_end();
   }
-  /// The model whose window opens next, if one is to open.
+  /// The model whose window opens next, if any.
   [[nodiscard]] std::optional<model_id> next_to_open() const noexcept {
     return opening_.next() == never ? std::nullopt : std::optional{model_id{opening_.next_slot()}};
   }
-  /// Until when nobody is sent, whoever comes, if the next window opens at `opens`, or `never`, and
-  /// what is sent leaves `lead` before its device is free, at most.
+  /// Time until which no batch is sent whatever arrives, if the next window opens at `opens`, or
+  /// `never`, and a batch is sent at most `lead` before its device is free.
   [[nodiscard]] time_point quiet_until(time_point opens, duration lead,
                                        time_point now) const noexcept {
     const time_point free = next_free();
     if (free == never) return never;
     const time_point ready = free - lead;
-    // Who comes may join those that wait, but not go before.
+    // Arriving requests may join waiting batches but are not sent before them.
     if (ready > now && (opens == never || !waiting_.empty())) return ready;
     return std::max(ready, opens);
   }
   /// Devices without any work.
   [[nodiscard]] std::size_t idle_devices() const noexcept { return entries_.idle_devices(); }
   [[nodiscard]] bool has_device(device_id d) const noexcept { return entries_.has(d); }
-  /// Whether it is present and may get work.
+  /// Whether the device is present and may get work.
   [[nodiscard]] bool is_in_service(device_id d) const noexcept { return entries_.is_in_service(d); }
   /// Whether a device of that id was ever added.
   [[nodiscard]] bool has_ever(device_id d) const noexcept { return entries_.has_ever(d); }
-  /// Of a device that was added and has not been replaced.
+  /// Capacity of a device that was added and has not been replaced.
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept { return entries_.capacity(d); }
-  /// The largest of the devices present; 0 without any. O(largest there ever was).
+  /// Largest capacity of the devices present; 0 without any. O(largest there ever was).
   [[nodiscard]] std::uint32_t largest_capacity() const noexcept {
     return entries_.largest_capacity();
   }
-  /// Batches that a device has, at most `entry_depth` in each entry.
+  /// Number of batches of a device, at most `entry_depth` in each entry.
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
     return entries_.outstanding(d);
   }
-  /// Share of the entries' time without work, over about the last quarter second; 1 at the start.
+  /// Idle share of the entries' time over about the last quarter second; 1 at the start.
   [[nodiscard]] double idle_fraction() const noexcept { return meter_.idle_fraction(); }
 
-  /// Takes over what another rank has measured of its devices and models, of the same ids.
+  /// Takes over another rank's measurements of devices and models with the same ids.
   void assume(const rank& other) { meter_ = other.meter_; }
-  /// What the policies may know of the devices.
+  /// Measurements of the devices for the policies.
   [[nodiscard]] pool_view pool() const noexcept { return meter_.view(entries_.size()); }
-  /// Nothing has changed until `now`: what idled since is part of `pool`.
+  /// Adds the idle time until `now` to `pool`. Nothing may have changed since the last call.
   void look(time_point now) noexcept { measure(now); }
 
-  /// The model's candidate is now `c`; an empty one removes it. Acted upon by `advance`.
-  /// @param now Or earlier: since when it is so, if it was not told at once.
+  /// Sets the model's candidate; an empty one removes it. The next `advance` acts on it.
+  /// @param now The present, or the earlier time of the change if it is reported late.
   [[gnu::always_inline]] void on_candidate(model_id id, const candidate& c,
                                            time_point now) noexcept {
     model& m = models_[id.index()];
@@ -136,7 +136,7 @@ class rank {
     if (!m.is_granted) place(id, m, now);
   }
 
-  /// The grant became a batch that starts at `exec_at` and should run for `expected`.
+  /// Notes that the grant became a batch that starts at `exec_at` and should run for `expected`.
   void on_grant_used(model_id id, device_id d, time_point exec_at, duration expected,
                      time_point now) noexcept {
     measure(now);
@@ -145,14 +145,14 @@ class rank {
     answered(id, now);
   }
 
-  /// The grant was not needed: the entry is as before.
+  /// Notes that the grant was not used: the entry is as before.
   void on_grant_returned(model_id id, device_id d, time_point now) noexcept {
     measure(now);
     entries_.release(granted(id, d));
     answered(id, now);
   }
 
-  /// An idle entry has work that another rank has sent, and that should end at `until`, not before
+  /// Marks an idle entry as busy with another rank's batch that should end at `until`, not before
   /// `now`.
   void occupy(device_entry at, time_point until, time_point now) noexcept {
     measure(now);
@@ -163,27 +163,27 @@ class rank {
     return entries_.busy_until(at);
   }
 
-  /// The oldest batch of the entry ended.
+  /// Notes that the oldest batch of the entry ended.
   void on_complete(device_entry at, time_point now) noexcept {
     measure(now);
     entries_.ended(at, now);
   }
 
-  /// Whether `advance` would do anything. A wrong yes is possible.
+  /// Whether `advance` would do anything. False positives are possible.
   [[nodiscard, gnu::always_inline]] bool has_work(time_point now) const noexcept {
     if (opening_.next() <= now || entries_.next_end() < now) return true;
     if (waiting_.empty()) return false;
     const candidate& c = models_[waiting_.top()].best;
     return entries_.idle() > 0 || entries_.may_send_ahead(c) || c.send_by() < now;
   }
-  /// Fires what is due: model timers, then devices.
+  /// Handles due timers: of models first, then of devices.
   template <rank_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     entries_.note_overruns(now);
     for (;;) {
       if (const std::uint32_t slot = opening_.pop_due(now); slot != timer_queue::none) {
         const candidate& c = models_[slot].best;
-        // Whose window opened before the entry was free has waited for it, if unseen.
+        // A window that opened before the entry was free has waited for it, even if unnoticed.
         if (device_entry at;
             entries_.find(c, now, at) && entries_.free_from(at, c) <= models_[slot].opened()) {
           give(model_id{slot}, at, now, sink);
@@ -220,13 +220,13 @@ class rank {
   }
 
  private:
-  struct alignas(64) model {  // One line of the cache.
+  struct alignas(64) model {  // One cache line.
     candidate best;
-    time_point known;         // Since when; if it was open before it changed, since it was.
-    std::uint32_t entry = 0;  // Of the grant.
+    time_point known;         // When it was set; for a window already open, since when it is.
+    std::uint32_t entry = 0;  // Entry of the grant.
     bool is_granted = false;
 
-    /// Since when its window is open, or from when on.
+    /// When its window opened or will open.
     [[nodiscard]] time_point opened() const noexcept { return std::max(best.send_at(), known); }
   };
 
@@ -234,7 +234,7 @@ class rank {
     return {d, models_[id.index()].entry};
   }
 
-  /// Of one whose window is open, as a rule: who changes his batch has waited all the same.
+  /// Keeps the time of a window that is already open: a changed batch has waited all the same.
   [[gnu::noinline]] static time_point known_since(const model& m, time_point now) noexcept {
     const bool was_open = !m.best.is_empty() && !m.is_granted && m.opened() <= now;
     return was_open ? m.opened() : now;
@@ -264,13 +264,13 @@ class rank {
     waiting_.erase(id.index());
     models_[id.index()].is_granted = true;
     models_[id.index()].entry = at.entry;
-    measure(now);  // What was, before the entry is taken.
+    measure(now);  // Accounts for the time before the entry is taken.
     const time_point free_at = entries_.reserve(at);
     sink.grant(cohort::deferred::grant{
         .model = id, .device = at.device, .free_at = free_at, .pool = pool(), .entry = at.entry});
   }
 
-  // To policies an entry is a device: that batches in several take longer is in their latencies.
+  // Policies count an entry as a device: latencies already include the sharing.
   void measure(time_point now) noexcept { meter_.on_time(now, entries_.idle(), entries_.size()); }
 
   std::vector<model> models_;

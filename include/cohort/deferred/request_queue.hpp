@@ -17,12 +17,12 @@ namespace cohort::deferred {
 
 /// Requests ordered by deadline, equal deadlines in order of arrival. A ring of (deadline, pointer)
 /// records, so that policies can look at any position without touching the requests. With one SLO
-/// for all, `push` is O(1); a request with an earlier deadline than k waiting ones costs O(k).
-/// Holds no ownership. Allocates only when constructed. Thread safety: none.
+/// for all requests, `push` is O(1); a request with an earlier deadline than k waiting ones costs
+/// O(k). Owns no request. Allocates only when constructed. Thread safety: none.
 class request_queue {
  public:
-  /// @param capacity Most requests that may wait; at least 1. Memory: 16 bytes each, rounded up to
-  ///                 a power of two.
+  /// @param capacity Maximum number of requests; at least 1. Memory: 16 bytes each, rounded up to a
+  /// power of two.
   /// @throws config_error If `capacity` is 0.
   explicit request_queue(std::uint32_t capacity) : capacity_{capacity} {
     expects(capacity > 0, "request_queue: capacity must be at least 1");
@@ -39,13 +39,14 @@ class request_queue {
   [[nodiscard]] time_point deadline(std::uint32_t position) const noexcept {
     return at(position).deadline;
   }
-  /// The same at 0, without a look into the ring.
+  /// `deadline(0)` without reading the ring.
   [[nodiscard]] time_point first_deadline() const noexcept { return first_; }
   [[nodiscard]] request& operator[](std::uint32_t position) const noexcept {
     return *at(position).waiting;
   }
 
-  /// Adds a request under a deadline, which may differ from its own by network delays. Not if full.
+  /// Adds a request under a deadline, which may differ from its own by network delays. Must not be
+  /// full.
   void push(request& r, time_point deadline) noexcept {
     COHORT_ASSERT(!is_full());
     entry* const ring = ring_.data();
@@ -59,7 +60,7 @@ class request_queue {
     ++size_;
   }
 
-  /// Removes the first `count` requests, at most size(), and gives them to `take(request&)` in
+  /// Removes the first `count` requests, at most size(), and passes them to `take(request&)` in
   /// order.
   template <class F>
   void pop(std::uint32_t count, F&& take) noexcept {
@@ -71,11 +72,11 @@ class request_queue {
       take(r);
     }
     size_ -= count;
-    // Whoever comes when nobody waits begins anew, in lines that are still in the cache.
+    // An emptied queue starts again at the front, in lines that are still in the cache.
     head_ = size_ == 0 ? 0 : (head_ + count) & mask_;
     note_first();
   }
-  /// Removes and returns the request with the earliest deadline. Not if empty.
+  /// Removes and returns the request with the earliest deadline. Must not be empty.
   request& pop() noexcept {
     COHORT_ASSERT(size_ > 0);
     request& first = *at(0).waiting;
@@ -121,7 +122,7 @@ class request_queue {
     request* waiting = nullptr;
   };
 
-  /// Apart, so that `push` is short where nobody is overtaken.
+  /// Out of line, so that `push` is short when the request goes last.
   [[gnu::noinline]] void insert(request& r, time_point deadline) noexcept {
     std::uint32_t position = size_++;
     for (; position > 0 && at(position - 1).deadline > deadline; --position) {
@@ -130,7 +131,7 @@ class request_queue {
     at(position) = entry{deadline, &r};
     note_first();
   }
-  void note_first() noexcept { first_ = at(0).deadline; }  // Of no meaning if there is none.
+  void note_first() noexcept { first_ = at(0).deadline; }  // Meaningless if empty.
 
   [[nodiscard]] entry& at(std::uint32_t position) noexcept {
     return ring_[(head_ + position) & mask_];

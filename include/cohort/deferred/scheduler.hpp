@@ -24,18 +24,17 @@
 
 namespace cohort::deferred {
 
-/// Decides when each batch starts, who is in it and on which device: requests and completions go
-/// in, batches and drops come out. A value: it owns no thread and reads no clock; the driver tells
-/// it the time, and calls `advance` at `next_wake()` and after every event. Within one instant a
-/// driver delivers arrivals first, then completions, then calls `advance`. It talks to a
-/// `scheduler_sink`. Deterministic: the same calls give the same decisions.
-/// Where devices run up to c batches at one time, c the largest capacity of those present when the
-/// last was added, a batch's latency counts as c · ℓ(b): of c that share a device evenly none takes
-/// longer.
-/// Thread safety: none. Complexity: O(log models + log queue + devices / 64 + c) a call.
+/// Decides when each batch starts, which requests it contains and on which device it runs: requests
+/// and completions go in, batches and drops come out. A value: it owns no thread and reads no
+/// clock; the driver tells it the time, and calls `advance` at `next_wake()` and after every event.
+/// Within one instant a driver delivers arrivals, then completions, then calls `advance`. It talks
+/// to a `scheduler_sink`. Deterministic: the same calls give the same decisions. If devices run up
+/// to c batches at one time, where c is the largest capacity present when the last device was
+/// added, a batch's latency counts as c · ℓ(b): c batches that share a device evenly take no
+/// longer. Thread safety: none. Complexity: O(log models + log queue + devices / 64 + c) a call.
 ///
-/// @tparam Window When a batch may start.        @tparam Gather Who is in it, who is dropped.
-/// @tparam Target The size worth protecting.     @tparam Priority Who gets a free device first.
+/// @tparam Window When a batch may start.    @tparam Gather Which requests it contains and drops.
+/// @tparam Target The size worth protecting. @tparam Priority Which model gets a free device first.
 template <window_policy Window = frontrun, gather_policy Gather = drop_head,
           target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
 class basic_scheduler {
@@ -54,7 +53,7 @@ class basic_scheduler {
     shard_.add_model(model_id{id}, config, sharing_);
     return model_id{id};
   }
-  /// Removes a model; waiting requests are dropped through the sink, running batches go on.
+  /// Removes a model; its waiting requests are dropped through the sink, running batches continue.
   template <scheduler_sink Sink>
   void remove_model(model_id id, time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, now, sink};
@@ -62,7 +61,7 @@ class basic_scheduler {
   }
 
   /// Adds an idle device; its id is the smallest that is neither present nor at work. Allocates.
-  /// @param capacity How many batches it may run at one time; at least 1.
+  /// @param capacity Number of batches it may run at one time; at least 1.
   /// @throws config_error If capacity is 0, or more than a model's SLO allows.
   device_id add_device(time_point now, std::uint32_t capacity = 1) {
     expects(capacity > 0, "add_device: capacity must be at least 1");
@@ -80,27 +79,27 @@ class basic_scheduler {
     times_.add_device(device_id{id}, capacity);
     return device_id{id};
   }
-  /// Gives a device no more work. What it has still completes.
+  /// Gives a device no more work. Its batches still complete.
   void remove_device(device_id d, time_point now) noexcept {
     rank_.remove_device(d, now);
     first_unused_device_ = std::min(first_unused_device_, d.value());
   }
 
-  /// Gives a device that is present no work for a while, or again. What it has still completes.
+  /// Suspends or resumes work for a present device. Its batches still complete.
   void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
     rank_.set_in_service(d, is_in_service, now);
   }
 
-  /// Whether a device may be sent its next batch shortly before the one that it runs should end, if
-  /// messages take time or timers are late: so it need not wait for either. On by default.
+  /// Whether a device may be sent its next batch shortly before its running one should end, to hide
+  /// message delays and late timers. On by default.
   void send_ahead(bool on) noexcept { rank_.send_ahead(on); }
-  /// A request came that nobody took, as there is too much to do.
+  /// Counts a request that was refused because of overload.
   void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
   /// When a device for the model should be free: `distant_past` if one is, or `never`.
   [[nodiscard]] time_point next_free(model_id /*m*/) const noexcept { return rank_.next_free(); }
   template <scheduler_sink Sink>
   void on_arrival(request& r, time_point now, Sink& sink) noexcept {
-    // To the rank it came when it did, though its driver may have left it waiting.
+    // The rank gets its arrival time, though the driver may have left it waiting.
     joint<Sink> j{*this, std::min(r.arrival, now), sink};
     shard_.on_arrival(r, now, j);
   }
@@ -110,42 +109,42 @@ class basic_scheduler {
     joint<Sink> j{*this, now, sink};
     return shard_.on_cancel(r, now, j);
   }
-  /// The oldest batch of the entry ended; `failed` if without results.
+  /// Notes that the oldest batch of the entry ended, without results if `failed`.
   void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
     rank_.on_complete(at, now);
     const batch_time t = times_.on_complete(at, now, failed, shard_);
     if (t.is_known) shard_.on_measured(t, now);
-    // What fails ends soon: its device would always be free, and get all that comes.
+    // A failing device is free again soon and would attract all batches.
     rank_.set_slow(at.device, failed || (learns_ && times_.is_slow(at.device)));
     if (!rank_.has_device(at.device)) {
       first_unused_device_ = std::min(first_unused_device_, at.device.value());
     }
   }
 
-  /// From now on learns latencies, and how late timers fire, in this way; by default not at all.
-  /// Candidates follow at the next `advance`. @throws config_error If a field is outside its range.
+  /// Starts to learn latencies and the lateness of timers in this way; off by default. Candidates
+  /// are updated by the next `advance`. @throws config_error If a field is outside its range.
   void learn(const learning& how, time_point now) {
     shard_.learn(how, now);
     learns_ = how.is_on;
   }
 
-  /// From now on decides by these policies. Candidates follow at the next `advance`.
+  /// Replaces the policies. Candidates are updated by the next `advance`.
   void adopt(Window window, Gather gather, Target target, Priority priority, time_point now) {
     shard_.adopt(std::move(window), std::move(gather), std::move(target), std::move(priority), now);
   }
-  /// An idle entry has work that another scheduler has sent, and that should end at `until`, not
-  /// before `now`. Its end is told by `on_complete`, as failed.
+  /// Marks an idle entry as busy with another scheduler's batch that should end at `until`, not
+  /// before `now`. Report its end by `on_complete`, as failed.
   void occupy(device_entry at, time_point until, time_point now) noexcept {
     rank_.occupy(at, until, now);
     times_.on_dispatch(at, {}, now);
   }
-  /// Takes over what another scheduler has measured of models, pool and timers, of the same ids.
+  /// Takes over another scheduler's measurements of models, pool and timers with the same ids.
   void assume(const basic_scheduler& other, time_point now) {
     shard_.assume(other.shard_, now);
     rank_.assume(other.rank_);
   }
 
-  /// Does all that is due at `now`.
+  /// Does everything that is due at `now`.
   template <scheduler_sink Sink>
   [[gnu::always_inline]] void advance(time_point now, Sink& sink) noexcept {
     if (!learns_) {
@@ -161,7 +160,7 @@ class basic_scheduler {
     return std::min(shard_.next_wake(), rank_.next_wake());
   }
 
-  // As a `patient_scheduler`.
+  // For `patient_scheduler`.
   [[nodiscard]] time_point quiet_until(time_point now) const noexcept {
     const std::optional<model_id> first = rank_.next_to_open();
     const time_point opens =
@@ -176,18 +175,18 @@ class basic_scheduler {
   }
   [[nodiscard]] bool is_scarce() const noexcept { return rank_.next_free() != distant_past; }
 
-  /// The half that sees requests, and the half that sees devices: for questions only.
+  /// The half that sees requests, and the half that sees devices; read only.
   [[nodiscard]] const auto& models() const noexcept { return shard_; }
   [[nodiscard]] const rank& devices() const noexcept { return rank_; }
-  /// How batches that ended compare with their profiles, by device.
+  /// How the times of ended batches compare with their profiles, by device.
   [[nodiscard]] const batch_times& times() const noexcept { return times_; }
   /// How late timers fire; measured while latencies are learned.
   [[nodiscard]] const wake_lateness& lateness() const noexcept { return lateness_; }
-  /// Of a device that is present or at work.
+  /// Capacity of a device that is present or at work.
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept { return rank_.capacity(d); }
 
  private:
-  /// Apart, so that `advance` is short where nothing is due, as after most arrivals.
+  /// Out of line, so that `advance` is short if nothing is due, as after most arrivals.
   template <scheduler_sink Sink>
   [[gnu::noinline]] void do_what_is_due(time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, now, sink};
@@ -200,7 +199,7 @@ class basic_scheduler {
     } while (shard_.next_wake() <= now);
   }
 
-  /// Passes the messages between shard and rank on at once, and the rest to the caller's sink.
+  /// Passes messages between shard and rank directly, and the others to the caller's sink.
   template <scheduler_sink Sink>
   struct joint {
     basic_scheduler& self;
@@ -236,9 +235,9 @@ class basic_scheduler {
   batch_times times_;
   wake_lateness lateness_;
   bool learns_ = false;
-  std::uint32_t sharing_ = 1;  // How often latencies count: see the class.
+  std::uint32_t sharing_ = 1;  // Factor of latencies: see the class.
   std::uint32_t known_devices_ = 0;
-  std::uint32_t first_unused_device_ = 0;  // All below are present, or still at work.
+  std::uint32_t first_unused_device_ = 0;  // Lower ids are present or still at work.
 };
 
 /// The default composition: Symphony's deferred batch scheduling.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the policies of deferred scheduling may know: values, never the queue or the device.
+/// The values that the policies of deferred scheduling may see; never the queue or the device.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -11,19 +11,19 @@ namespace cohort::deferred {
 
 /// Measurements of the devices that a model may run on.
 struct pool_view {
-  /// In the pool, each counted by its capacity, as latencies are; 0 until known.
+  /// Devices in the pool, each counted by its capacity, as latencies are; 0 until known.
   std::uint32_t devices = 0;
-  double idle_fraction = 0;  ///< Recent share of their time without work, 0 to 1.
-  /// How long the batch on a busy device is, seen at a random moment.
+  double idle_fraction = 0;  ///< Recent share of device time without work, 0 to 1.
+  /// Mean length of the batch on a busy device, seen at a random moment.
   duration typical_batch{0};
-  /// Models that share the devices: (Σ w)² / Σ w² over their device times w. n equal models count
-  /// as n, one that does nearly all the work as nearly 1.
+  /// Number of models that share the devices: (Σ w)² / Σ w² over their device times w. n equal
+  /// models count as n, one that does nearly all the work as nearly 1.
   double models = 1;
 };
 
 /// Measurements of one model and of its pool.
 struct load_view {
-  double rate = 0;         ///< Arrivals a second over a sliding window; 0 until measured.
+  double rate = 0;         ///< Arrivals per second over a sliding window; 0 until measured.
   double variability = 1;  ///< Squared coefficient of variation of the gaps between arrivals.
   double bad_rate = 0;     ///< Recent share of this model's requests that were dropped, 0 to 1.
   double device_part = 1;  ///< Share of device time that this model needs, 0 to 1; 1 until known.
@@ -41,11 +41,11 @@ struct batch_view {
   std::uint32_t target = 1;    ///< The size worth protecting, from the target policy.
   duration target_latency{1};  ///< ℓ(target).
   load_view load;
-  double idle_fraction = 0;  ///< Of the pool, now; `load.pool` is of the model's last grant.
+  double idle_fraction = 0;  ///< Of the pool, now; `load.pool` dates from the model's last grant.
 };
 
-/// Whether a policy looks at `batch_view::arrival`, which is far away: one that does not may say so
-/// by a `bool asks_for_arrival() const noexcept`.
+/// Whether a policy reads `batch_view::arrival`, which is a cache miss. A policy that does not can
+/// say so by a member `bool asks_for_arrival() const noexcept`.
 template <class P>
 [[nodiscard]] constexpr bool asks_for_arrival(const P& policy) noexcept {
   if constexpr (requires { policy.asks_for_arrival(); }) return policy.asks_for_arrival();
@@ -54,21 +54,21 @@ template <class P>
 
 /// Delays between the scheduler and a device, all at least 0.
 struct network_delays {
-  duration control{0};           ///< A batch's message to its device.
-  duration data_per_request{0};  ///< Fetching the input of one request, before the batch starts.
-  duration response{0};          ///< A result's way back to where its deadline is judged.
-  duration wake_margin{0};       ///< How late the driver's timers fire and completions are noticed.
+  duration control{0};           ///< Until a batch's message reaches its device.
+  duration data_per_request{0};  ///< To fetch the input of one request, before the batch starts.
+  duration response{0};          ///< Until a result reaches the place where its deadline is judged.
+  duration wake_margin{0};       ///< Lateness of the driver's timers and of noticing completions.
 
-  /// From the decision to the earliest start of a batch of `size` on an idle device.
+  /// Time from the decision to the earliest start of a batch of `size` on an idle device.
   [[nodiscard]] constexpr duration before(std::uint32_t size) const noexcept {
     return control + data_per_request * static_cast<std::int64_t>(size);
   }
-  /// How much before that start the driver must be told to wake up. Once awake it needs the margin
-  /// no more: a batch may still be sent until `before` its latest start.
+  /// How long before that start the driver must be told to wake up. Once awake it no longer needs
+  /// the margin: a batch may still be sent until `before` its latest start.
   [[nodiscard]] constexpr duration lead(std::uint32_t size) const noexcept {
     return before(size) + wake_margin;
   }
-  /// From the end on the device to the moment at which the deadline is judged.
+  /// Time from the end on the device until the deadline is judged.
   [[nodiscard]] constexpr duration after() const noexcept { return response + wake_margin; }
 };
 

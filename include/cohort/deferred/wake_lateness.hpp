@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How late a driver's timers fire, measured by who asked for them: `wake_lateness`.
+/// How late a driver's timers fire, measured by the component that set them: `wake_lateness`.
 #pragma once
 
 #include <cohort/core/quantile_sketch.hpp>
@@ -10,23 +10,23 @@
 
 namespace cohort::deferred {
 
-/// Compares when a driver was asked to call with when it called. What another event does before the
-/// timer fires counts as on time, for nothing was late then. Follows the last few hundred wakes.
-/// O(1). Allocates when it is made alone. Thread safety: none.
+/// Compares the time at which a driver was asked to call with the time of the call. A call for
+/// another event before the timer is due counts as on time. Follows the last few hundred wakes.
+/// O(1). Allocates only when made. Thread safety: none.
 class wake_lateness {
  public:
-  /// The driver called at `now`. @returns Whether `margin()` may have changed.
+  /// Notes that the driver called at `now`. @returns Whether `margin()` may have changed.
   bool woke(time_point now) noexcept { return asked_ <= now && fired(now); }
-  /// It was asked to call next at `at`, later than the last call.
+  /// Notes that the driver was asked to call next at `at`, later than the last call.
   void ask(time_point at) noexcept { asked_ = at; }
 
-  /// How late nine in ten wakes are at most; 0 below two microseconds, and until 32 are known.
+  /// 90th percentile of the lateness of wakes; 0 below two microseconds, and until 32 are known.
   [[nodiscard]] duration margin() const noexcept {
     if (late_.count() < 32) return duration{0};
     const double late = late_.quantile(0.9);
     return late < 2000 ? duration{0} : duration{static_cast<duration::rep>(late)};
   }
-  /// In nanoseconds; a microsecond stands for all below.
+  /// In nanoseconds; smaller values count as a microsecond.
   [[nodiscard]] const quantile_sketch& distribution() const noexcept { return late_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether an engine takes a request: `admission`.
+/// Decides whether an engine accepts a request: `admission`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -20,29 +20,30 @@
 
 namespace cohort::engine {
 
-/// Says why a request is refused, if it is: what is known of it, of its model and of its devices,
-/// then whether it would be late, by `early_refusal` and the outlook of a `foreseeing_scheduler`.
-/// Of another scheduler nobody is refused early. A value. Cost: that of both. Thread safety: none.
+/// Decides whether to refuse a request and why: first from the state of the request, its model and
+/// its devices, then whether it would be late, by `early_refusal` and the outlook of a
+/// `foreseeing_scheduler`. With other schedulers no request is refused early. A value. Cost: that
+/// of both. Thread safety: none.
 ///
-/// @tparam Scheduler Or the half of one that sees requests.
+/// @tparam Scheduler A scheduler, or its half that sees requests.
 template <deferred::requirement::scheduler_answers_for_models Scheduler>
 class admission {
   static constexpr bool foresees = deferred::requirement::scheduler_foresees<Scheduler>;
 
  public:
-  /// @param response Delay from the end of a batch to where deadlines are judged.
+  /// @param response Delay from the end of a batch until deadlines are judged.
   /// @throws config_error If an option is outside its range.
   admission(const refusal_options& o, duration response) : refusal_{o}, response_{response} {}
 
-  /// From now on everybody is refused.
+  /// Refuses every request from now on.
   void drain() noexcept { draining_ = true; }
   [[nodiscard]] bool is_draining() const noexcept { return draining_; }
 
   void add_model(model_id id, duration slo, deferred::pool_id pool) {
     refusal_.add_model(id, slo, pool);
   }
-  /// Why not, if not. Of one that would be late it sets when to come again, and tells the
-  /// scheduler.
+  /// Returns why the request is refused, if it is. If it would be late, sets its `retry_after` and
+  /// tells the scheduler.
   [[nodiscard]] std::optional<refusal> refuses(request& r, Scheduler& scheduler,
                                                const model_lives& models,
                                                const device_half& devices,
@@ -54,7 +55,7 @@ class admission {
     if (devices.is_suspended(r.model, now)) return refusal::model_suspended;
     return refuses_to_queue(r, scheduler, now);
   }
-  /// Of one that nothing else speaks against: whether those of its model that wait do.
+  /// The remaining check: whether waiting requests of its model rule it out.
   [[nodiscard]] std::optional<refusal> refuses_to_queue(request& r, Scheduler& scheduler,
                                                         time_point now) noexcept {
     if (scheduler.models().is_full(r.model)) return refusal::queue_full;
@@ -80,7 +81,7 @@ class admission {
   }
 
  private:
-  /// One that could be taken.
+  /// Whether an otherwise acceptable request would be late.
   [[nodiscard]] bool would_be_late(request& r, Scheduler& scheduler, time_point now) noexcept {
     if constexpr (foresees) {
       if (!refusal_.is_overloaded(r.model, now)) return false;

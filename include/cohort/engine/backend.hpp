@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an engine asks of those it joins: of what runs batches (`backend`, which reports their ends
-/// to a `completion_target`), of where outcomes go (`completion_context`), and what its core asks
+/// The interfaces that an engine joins: what runs batches (`backend`, which reports their ends to a
+/// `completion_target`), what receives outcomes (`completion_context`), and what its core requires
 /// of the loop (`engine_sink`).
 #pragma once
 
@@ -23,21 +23,20 @@
 
 namespace cohort::engine {
 
-/// A device of an engine, as its backend makes it.
+/// Describes a device of an engine to its backend.
 struct device_spec {
-  device_id gpu{};             ///< Which of the backend's executors runs it.
-  device_share share{};        ///< Of that GPU's compute.
-  std::uint32_t capacity = 1;  ///< As the scheduler is told: batches at one time; at least 1.
+  device_id gpu{};             ///< Index of the backend's executor that runs it.
+  device_share share{};        ///< Share of that GPU's compute.
+  std::uint32_t capacity = 1;  ///< Batches at one time, as given to the scheduler; at least 1.
 };
 
-/// Runs batches. Semantics: `launch` starts the batch on its device behind what its entry has, does
-/// not block, and later calls `complete(batch.at(), failed)` of the loop once, from any thread;
-/// batches of an entry complete in order, those of different entries in any. What is told of a
-/// batch once more is ignored, if it is told by that name, and not by the entry alone. It may
-/// report requests of a batch before, one by one, with `complete_request`. Called on the loop's
-/// thread. If it throws, the batch has failed, and it must not report it. One that has `unbind()`
-/// hears of the end of the loop: from then on it must report nothing. Models: `executor_backend`,
-/// `profile_backend`.
+/// Runs batches. Semantics: `launch` starts the batch on its device behind the present work of its
+/// entry, does not block, and later calls `complete(batch.at(), failed)` of the loop once, from any
+/// thread. Batches of an entry complete in order, those of different entries in any order. A
+/// repeated report is ignored if it names the ticket, not only the entry. It may report single
+/// requests earlier with `complete_request`. Called on the loop's thread. If `launch` throws, the
+/// batch has failed and must not be reported. If it has `unbind()`, that is called when the loop
+/// ends; it must report nothing afterwards. Models: `executor_backend`, `profile_backend`.
 template <class B>
 concept backend = requires(B& b, const deferred::batch& x) { b.launch(x); };
 
@@ -48,40 +47,40 @@ concept driven_backend = backend<B> && requires(B& b, time_point now) {
   b.advance(now);
 };
 
-/// A backend that can end a request of a batch before the batch: `cancel(request)`, called on the
-/// loop's thread for one that is in a batch; it may do nothing.
+/// A backend that can end a single request of a running batch: `cancel(request)`, called on the
+/// loop's thread; it may do nothing.
 template <class B>
 concept cancelling_backend = backend<B> && requires(B& b, const request& r) {
   { b.cancel(r) } noexcept;
 };
 
-/// A backend that lets go of batches that hang: `abandon(batch)`, called on the loop's thread, says
-/// whether from now on nothing touches the memory of its requests; what else the device has of it
-/// stays the backend's until the end of the batch, which is still to be reported. Without it the
-/// requests of a batch that hangs have no end before it has.
+/// A backend that can abandon hung batches: `abandon(batch)`, called on the loop's thread, returns
+/// whether nothing touches the memory of its requests from now on. The backend keeps the device's
+/// other resources until the end of the batch, which must still be reported. Without it, requests
+/// of a hung batch end only with the batch.
 template <class B>
 concept abandoning_backend = backend<B> && requires(B& b, const deferred::batch& x) {
   { b.abandon(x) } noexcept -> std::same_as<bool>;
 };
 
-/// A backend that can try whether a device works: `probe(device, model)`, called on the loop's
-/// thread for one without work, runs something small of the model there, which stays meanwhile, and
-/// later calls `complete_probe(device, failed)` of the loop, from any thread.
+/// A backend that can test whether a device works: `probe(device, model)`, called on the loop's
+/// thread for a device without work, runs a small job of the model there, and later calls
+/// `complete_probe(device, failed)` of the loop, from any thread. The model stays until then.
 template <class B>
 concept probing_backend = backend<B> && requires(B& b, device_id d, model_id m) {
   { b.probe(d, m) } noexcept;
 };
 
-/// A backend that can ask a probe that hangs to end: `abandon_probe(device, model)`, called on the
-/// loop's thread. The probe's end is still to be reported.
+/// A backend that can ask a hung probe to end: `abandon_probe(device, model)`, called on the loop's
+/// thread. The end of the probe must still be reported.
 template <class B>
 concept probe_abandoning_backend = probing_backend<B> && requires(B& b, device_id d, model_id m) {
   { b.abandon_probe(d, m) } noexcept;
 };
 
 /// A backend whose devices are threads of this process: `load_of(device)`, called on the loop's
-/// thread for one that has a batch for too long, says what these threads have had of the
-/// processors.
+/// thread for a device with an overdue batch, returns how much processor time these threads have
+/// had.
 template <class B>
 concept load_telling_backend = backend<B> && requires(B& b, device_id d) {
   { b.load_of(d) } noexcept -> std::same_as<runtime::thread_load>;
@@ -94,7 +93,7 @@ concept load_telling_backend = backend<B> && requires(B& b, device_id d) {
 template <class B>
 concept queueing_backend = backend<B> && B::queues_batches;
 
-/// Where outcomes go. Semantics: `deliver` is called once for each accepted request, on the loop's
+/// Receives outcomes. Semantics: `deliver` is called once for each accepted request, on the loop's
 /// thread and under no lock; from then on the request is the caller's and may be destroyed. It may
 /// submit requests. It must be quick. Models: `inline_completion`, `queued_completion`.
 template <class C>
@@ -102,11 +101,10 @@ concept completion_context = requires(C& c, request& r, outcome how) {
   { c.deliver(r, how) } noexcept;
 };
 
-/// What hears of ends: `complete(ticket, failed)`, a batch has ended; `complete_request(ticket,
-/// request, failed)`, a request that ends before its batch; `complete_probe(device, failed)`, a
-/// probe; and whose thread can be woken: `nudge(publish)` calls
-/// `publish()` and then has the backend's `advance` called. Thread safety: any thread. Models:
-/// `basic_engine`, `basic_loop`, `manual_engine`.
+/// Receives reports of ends: `complete(ticket, failed)` for a batch; `complete_request(ticket,
+/// request, failed)` for a request that ends before its batch; `complete_probe(device, failed)` for
+/// a probe. `nudge(publish)` calls `publish()`, wakes the thread and has the backend's `advance`
+/// called. Thread safety: any thread. Models: `basic_engine`, `basic_loop`, `manual_engine`.
 template <class E>
 concept completion_target =
     requires(E& e, batch_ticket at, bool failed, const request& r, device_id d, void (*publish)()) {
@@ -116,9 +114,9 @@ concept completion_target =
       e.nudge(publish);
     };
 
-/// Where a backend reports ends; `bind` it to the engine or loop, and `unbind` it before that goes:
-/// a device may tell of a batch that was given up much later, and then tells nobody. Thread safety:
-/// any thread.
+/// Passes a backend's reports of ends to an engine or loop. `bind` it to one, and `unbind` it
+/// before that is destroyed: a device may report an abandoned batch much later, and the report is
+/// then discarded. Thread safety: any thread.
 class end_report {
  public:
   template <completion_target Engine>
@@ -138,26 +136,26 @@ class end_report {
       static_cast<Engine*>(e)->nudge([&] { state.store(value, std::memory_order_release); });
     };
   }
-  /// When it returns nobody is being told anything, nor will be.
+  /// Stops all reports: none is in progress or starts after this returns.
   void unbind() noexcept {
     const std::lock_guard lock{mutex_};
     engine_ = nullptr;
   }
 
-  /// `failed` if without results.
+  /// Reports the end of a batch, `failed` if without results.
   void batch_ended(batch_ticket at, bool failed) const noexcept { tell(end_batch_, at, failed); }
-  /// A request of a batch that goes on.
+  /// Reports the end of one request of a running batch.
   void request_ended(batch_ticket at, const request& r, bool failed) const noexcept {
     tell(end_request_, at, r, failed);
   }
-  /// A probe of a device.
+  /// Reports the end of a probe.
   void probe_ended(device_id d, bool failed) const noexcept { tell(end_probe_, d, failed); }
-  /// From now on `listener(device, text)` hears why batches fail, on the thread that finds out; it
-  /// must not throw. Before there are devices.
+  /// Calls `listener(device, text)` from now on with the reason why a batch failed, on the thread
+  /// that detects it; it must not throw. Set it before adding devices.
   void on_failure(std::function<void(device_id, std::string_view)> listener) {
     listener_ = std::move(listener);
   }
-  /// Why a batch of the device fails.
+  /// Reports why a batch of the device failed.
   void failure(device_id d, std::string_view text) const noexcept {
     if (listener_) listener_(d, text);
   }
@@ -181,8 +179,8 @@ class end_report {
 };
 
 /// Calls `handler(request&, outcome)` at once, on the loop's thread: for handlers of a microsecond
-/// or so, or that post to an executor of their own. An exception ends with the handler: it is
-/// counted, and nobody else hears of it.
+/// or so, or that post to their own executor. An exception ends the handler; it is counted and
+/// discarded.
 template <class Handler>
 class inline_completion {
  public:
@@ -195,7 +193,7 @@ class inline_completion {
       ++failures_;
     }
   }
-  /// Handlers that threw.
+  /// Number of handler calls that threw.
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
 
  private:
@@ -203,8 +201,8 @@ class inline_completion {
   std::uint64_t failures_ = 0;
 };
 
-/// Keeps outcomes until another thread asks for them: for programs with an event loop of their own.
-/// Thread safety: `deliver` by the loop, `drain_to` by one other thread.
+/// Keeps outcomes until another thread fetches them: for programs with their own event loop. Thread
+/// safety: `deliver` by the loop, `drain_to` by one other thread.
 class outcome_queue {
  public:
   struct item {
@@ -216,7 +214,7 @@ class outcome_queue {
     const std::lock_guard lock{mutex_};
     items_.push_back({&r, how});
   }
-  /// Calls `handler(request&, outcome)` for each outcome there is. @returns How many.
+  /// Calls `handler(request&, outcome)` for each queued outcome. @returns Their number.
   template <class Handler>
   std::size_t drain_to(Handler&& handler) {
     taken_.clear();
@@ -250,52 +248,50 @@ template <class S>
 concept sink_takes_launches = requires(S& s, const deferred::batch& b) {
   { s.launch(b) } noexcept;
 };
-/// It can let a request go whose batch is at work.
+/// The sink can release a request of a running batch.
 template <class S>
 concept sink_cancels_running = requires(S& s, request& r) { s.cancel_running(r); };
-/// It can have a device leave the memory of requests alone whose batch hangs.
+/// The sink can make a device release the memory of a hung batch's requests.
 template <class S>
 concept sink_abandons_batches = requires(S& s, const deferred::batch& b) {
   { s.abandon(b) } noexcept -> std::same_as<bool>;
 };
-/// It wants to know who of a batch waits for another one.
+/// The sink is told which requests wait for another batch.
 template <class S>
 concept sink_hears_of_retries = requires(S& s, request& r) { s.waits_again(r); };
-/// It can try whether a device works.
+/// The sink can probe a device.
 template <class S>
 concept sink_probes_devices = requires(S& s, device_id d, model_id m) { s.probe(d, m); };
-/// It can ask a probe that hangs to end.
+/// The sink can ask a hung probe to end.
 template <class S>
 concept sink_abandons_probes = requires(S& s, device_id d, model_id m) { s.abandon_probe(d, m); };
-/// It knows what the threads of a device have had of the processors.
+/// The sink knows how much processor time a device's threads have had.
 template <class S>
 concept sink_tells_loads = requires(S& s, device_id d) {
   { s.load_of(d) } noexcept -> std::same_as<runtime::thread_load>;
 };
 }  // namespace requirement
 
-/// Carries out what an engine core decides, during the core's own calls and on their thread:
-/// * `launch(const deferred::batch&)`: run the batch on its device; it stays where it is until
-///   `on_complete` for it. The device is idle, or one of its entries is, unless the core was told
-///   to `send_ahead`: then it may still run a batch, behind which this one is to start.
-/// * `ended(request&, outcome)`: the request's one outcome. It is unlinked and idle: the caller's
-///   again, and may be destroyed or submitted anew later.
-/// * `model_removed(model_id)`: the last request of a removed model has ended.
-/// It may have more:
-/// * `cancel_running(request&)`: a request of a batch at work is not wanted any more; it may end
-///   before its batch, by `on_request_complete`.
-/// * `abandon(const deferred::batch&)`, whether from now on nobody touches the memory of the
-///   requests of a batch that hangs; they end then, while the device keeps all else that it has of
-///   the batch, whose end is still to be told. If not now, it is asked again.
-/// * `waits_again(request&)`: of a batch that failed or hangs; it waits for another one.
-/// * `probe(device_id, model_id)`: run something small of the model, which is not removed
-///   meanwhile, on a device without work, and tell `on_probe`. Without it requests are the probes.
-/// * `abandon_probe(device_id, model_id)`: that probe hangs. End it if you can; its end is still to
-///   be told.
-/// * `load_of(device_id)`, a `runtime::thread_load` of the threads that run its batches: a late
-///   device that lacks processors does not hang. Without it time alone decides.
-/// Must not call back into the core, and must
-/// not throw. Models: `basic_loop`, `sim::simulation`.
+/// Carries out an engine core's decisions, during the core's own calls and on their thread:
+/// * `launch(const deferred::batch&)`: run the batch on its device; the object stays valid until
+///   its `on_complete`. One of the device's entries is idle, unless the core was told to
+///   `send_ahead`: then it may still run a batch, behind which this one must start.
+/// * `ended(request&, outcome)`: the request's one outcome. It is unlinked and idle: the caller may
+///   destroy it or submit it again.
+/// * `model_removed(model_id)`: the last request of a removed model has ended. Optional members:
+/// * `cancel_running(request&)`: a request of a running batch was cancelled; it may end before its
+///   batch, by `on_request_complete`.
+/// * `abandon(const deferred::batch&)`: returns whether the memory of a hung batch's requests is no
+///   longer used; the requests then end. The device keeps its other resources until the batch ends,
+///   which must still be reported. If false, it is asked again.
+/// * `waits_again(request&)`: the request's batch failed or hung, and it waits for another one.
+/// * `probe(device_id, model_id)`: run a small job of the model on a device without work, and call
+///   `on_probe`. The model is not removed meanwhile. Without this member requests serve as probes.
+/// * `abandon_probe(device_id, model_id)`: that probe hangs. End it if possible; its end must still
+///   be reported.
+/// * `load_of(device_id)`: a `runtime::thread_load` of the threads that run its batches, so that a
+///   late device that lacks processor time does not count as hung. Without it only time decides.
+///   Must not call back into the core or throw. Models: `basic_loop`, `sim::simulation`.
 template <class S>
 concept engine_sink =
     requirement::sink_takes_launches<S> && requires(S& s, request& r, outcome how, model_id id) {

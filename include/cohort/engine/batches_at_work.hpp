@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The batches that devices have: `batches_at_work`.
+/// The batches on devices: `batches_at_work`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -19,15 +19,15 @@
 namespace cohort::engine {
 
 /// Keeps each batch from dispatch until its turn in its entry is over. Batches of an entry are
-/// freed in the order in which they were sent; one that ends before its turn, as its launch threw,
-/// waits for it. A value. O(1) a call, allocates only in `add_device`. Thread safety: none.
+/// freed in the order of dispatch; a batch that ends early because its launch threw waits for its
+/// turn. A value. O(1) a call, allocates only in `add_device`. Thread safety: none.
 class batches_at_work {
  public:
-  /// One whose turn is over.
+  /// A batch that was freed.
   struct freed_batch {
     model_id model;
     bool failed;
-    bool is_blamed;  ///< It failed, and a request in it is to blame.
+    bool is_blamed;  ///< It failed because of one of its requests.
   };
 
   void add_device(device_id d, std::uint32_t capacity) {
@@ -38,7 +38,7 @@ class batches_at_work {
     return at.device.index() < devices_.size() && at.entry < devices_[at.device.index()].size();
   }
 
-  /// The batch was sent: it gets its number. @returns Where it is kept, until it is freed.
+  /// Adds a dispatched batch and numbers it. @returns Its address until it is freed.
   deferred::batch& add(deferred::batch&& b) noexcept {
     entry& e = of(b.at());
     COHORT_ASSERT(e.count < deferred::rank::entry_depth);
@@ -49,7 +49,7 @@ class batches_at_work {
     kept.number = ++sent_;
     return kept;
   }
-  /// Where in its entry a batch is that has not ended: the one of this number, of 0 the oldest.
+  /// Position in its entry of an unended batch: the one with this number, or the oldest for 0.
   [[nodiscard]] std::optional<std::uint32_t> place_of(batch_ticket at) noexcept {
     if (!has_entry(at)) return std::nullopt;
     entry& e = of(at);
@@ -59,10 +59,10 @@ class batches_at_work {
     }
     return std::nullopt;
   }
-  /// Takes a request out of its batch, before that ends. O(requests before it in the entry).
-  /// @param at Without a number: of any batch of the entry.
+  /// Removes a request from its batch before the batch ends. O(requests before it in the entry).
+  /// @param at Without a number: any batch of the entry.
   /// @param place Set to that of the batch, unless null.
-  /// @returns It, or null if it is not there.
+  /// @returns The request, or null if it is not there.
   request* take_request(batch_ticket at, const request& only,
                         std::uint32_t* place = nullptr) noexcept {
     for (std::uint32_t i = 0; has_entry(at) && i < count(at); ++i) {
@@ -80,14 +80,15 @@ class batches_at_work {
   void note_end(device_entry at, std::uint32_t place, bool failed) noexcept {
     of(at).end_of(place) = failed ? end_state::failed : end_state::completed;
   }
-  /// If the batch there fails, a request in it is to blame, which a device failed before.
-  /// @returns Whether that is news of another device.
+  /// Notes that the batch at that position contains a request that another device already failed,
+  /// so the request is to blame if this batch fails.
+  /// @returns Whether the other device is newly noted.
   bool note_blame(device_entry at, std::uint32_t place, device_id before) noexcept {
     std::optional<device_id>& noted = of(at).blame_of(place);
     if (before == at.device && noted) return false;
     return std::exchange(noted, before) != before && before != at.device;
   }
-  /// Frees the oldest of the entry, if it has ended.
+  /// Frees the oldest batch of the entry, if it has ended.
   std::optional<freed_batch> free_oldest(device_entry at) noexcept {
     entry& e = of(at);
     if (e.count == 0 || e.end_of(0) == end_state::none) return std::nullopt;
@@ -101,7 +102,7 @@ class batches_at_work {
   [[nodiscard]] std::uint32_t count(device_entry at) const noexcept {
     return devices_[at.device.index()][at.entry].count;
   }
-  /// @param i From the oldest.
+  /// @param i Position from the oldest.
   [[nodiscard]] deferred::batch& nth(device_entry at, std::uint32_t i) noexcept {
     return of(at).nth(i);
   }
@@ -109,7 +110,7 @@ class batches_at_work {
     const entry& e = devices_[at.device.index()][at.entry];
     return e.batches[e.first];
   }
-  /// Of all entries of a device.
+  /// Number of batches in all entries of a device.
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
     std::uint32_t sum = 0;
     for (const entry& e : devices_[d.index()]) sum += e.count;
@@ -117,7 +118,7 @@ class batches_at_work {
   }
 
  private:
-  /// What was told of a batch whose turn is not over.
+  /// The reported end of a batch that has not had its turn.
   enum class end_state : std::uint8_t { none, completed, failed };
   struct entry {
     std::array<deferred::batch, deferred::rank::entry_depth> batches;

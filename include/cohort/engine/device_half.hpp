@@ -20,47 +20,49 @@
 
 namespace cohort::engine {
 
-/// Keeps what devices have, from dispatch to end, and sees to those that hang or fail: takes them
-/// out of service, gives up what hangs in them, has them probed and puts them back. What becomes of
-/// requests is the other half's: of an engine with one thread `basic_engine_core`, else a thread's
-/// of its own. Most calls name the other half, `owner`:
-/// * `matcher()`: who gives devices work: `on_complete`, `set_in_service`, `remove_device`, as
-///   `basic_scheduler` and `rank_half` have them;
+/// Tracks the batches of devices from dispatch to end, and handles devices that hang or fail: takes
+/// them out of service, abandons their hung batches, has them probed and puts them back. Requests
+/// belong to the other half: `basic_engine_core` in an engine with one thread, otherwise another
+/// thread. Most calls take the other half as `owner`:
+/// * `matcher()`: the component that assigns work to devices, with `on_complete`, `set_in_service`
+///   and `remove_device` as in `basic_scheduler` and `rank_half`;
 /// * `models()`: `begin_work(id)`, `end_work(id)`, `any_of(pool, behind)`, `has_other(id)`, as
-/// `model_lives`;
-/// * `batch_ended(batch&, failed)`: its requests are the owner's, who takes them out;
-///   `request_ended(request&, failed)`: one that is out of its batch;
-/// * `device_changed(id, why, is_back)`: is out of service, or back; `probe_hung(id)`: its probe
-/// hangs;
-/// * perhaps `model_suspended(id, lasts)`: its requests cost several devices (`model_costs`), and
-///   are to be refused as long as `is_suspended`, as are those of the models `for_each_like` it;
-/// * `stray_end()`: an end of what is not there;
-/// * perhaps `abandon(batch)`, `probe(device, model)`, `abandon_probe(device, model)` and
-/// `load_of(device)`, as an `engine_sink`.
-/// A value. Cost: that of `device_health`; allocates only in `add_*`. Thread safety: none.
+///   `model_lives`;
+/// * `batch_ended(batch&, failed)`: the owner takes its requests; `request_ended(request&,
+///   failed)`: a request that has left its batch;
+/// * `device_changed(id, why, is_back)`: the device is out of service, or back; `probe_hung(id)`:
+///   its probe hangs;
+/// * optionally `model_suspended(id, lasts)`: the model's requests took several devices out of
+///   service (`model_costs`); refuse them while `is_suspended`, and those of the models
+///   `for_each_like` it;
+/// * `stray_end()`: the end of something unknown was reported;
+/// * optionally `abandon(batch)`, `probe(device, model)`, `abandon_probe(device, model)` and
+///   `load_of(device)`, as an `engine_sink`. A value. Cost: that of `device_health`; allocates only
+///   in `add_*`. Thread safety: none.
 class device_half {
  public:
   /// @throws config_error If an option is outside its range.
   explicit device_half(const health_options& o) : service_{o} {}
 
-  /// A new model, under an id that may have been another's.
+  /// Adds a model; its id may have belonged to a removed one.
   /// @param counts_as As `model_config::counts_as`.
   void add_model(model_id m, std::optional<model_id> counts_as) { costs_.add_model(m, counts_as); }
 
   void add_pool(deferred::pool_id p) { service_.add_pool(p); }
-  /// A device that the matcher has, idle.
+  /// Adds an idle device that the matcher has.
   void add_device(device_id d, std::uint32_t capacity, deferred::pool_id p) {
     at_work_.add_device(d, capacity);
     service_.add_device(d, capacity, p);
   }
-  /// Gives a device no more work for good; what it has still ends.
+  /// Gives a device no more work for good; its batches still end.
   template <device_matcher Matcher>
   void remove_device(device_id d, Matcher& matcher, time_point now) noexcept {
     service_.remove_device(d, matcher, now);
   }
 
-  /// A batch is sent. @param models `begin_work(id)` and `[id].longest_run`, as `model_lives`.
-  /// @returns Where it is kept until its end.
+  /// Adds a dispatched batch. @param models `begin_work(id)` and `[id].longest_run`, as
+  /// `model_lives`.
+  /// @returns Its address until its end.
   template <class Models>
   const deferred::batch& on_dispatch(deferred::batch&& b, Models& models) noexcept {
     const deferred::batch& sent = at_work_.add(std::move(b));
@@ -70,9 +72,9 @@ class device_half {
                                   models[sent.model].longest_run);
     return sent;
   }
-  /// A batch ended. Batches of an entry end in order; of one that ended before its turn, as its
-  /// launch threw, the requests end at once, and its place is free when the one before it has
-  /// ended. Of one that is not there, or has ended: `stray_end`, and nothing else.
+  /// Handles the end of a batch. Batches of an entry end in order. If a batch ended early because
+  /// its launch threw, its requests end at once, and its place is free when the previous batch has
+  /// ended. If the batch is unknown or has already ended, only calls `stray_end`.
   /// @param at Without a number: the oldest of the entry.
   template <class Owner>
   void on_complete(batch_ticket at, bool failed, time_point now, Owner& owner) noexcept {
@@ -91,7 +93,7 @@ class device_half {
         take_out(*e, freed->model, now, owner);
     }
   }
-  /// One request of a batch ended before its batch did. O(requests before it there).
+  /// Handles a request that ended before its batch. O(requests before it there).
   /// @param at Without a number: any batch of the entry.
   template <class Owner>
   void on_request_complete(batch_ticket at, const request& only, bool failed, time_point now,
@@ -102,7 +104,7 @@ class device_half {
     if (failed) note_failure(*r, at, place, now);
     owner.request_ended(*r, failed);
   }
-  /// A probe that the owner was asked for has ended.
+  /// Handles the end of a requested probe.
   template <class Owner>
   void on_probe(device_id d, bool failed, time_point now, Owner& owner) noexcept {
     if (!health().is_probing(d)) return note_stray_end(owner);
@@ -110,7 +112,7 @@ class device_half {
     end_probe(d, failed, now, owner);
   }
 
-  /// Does all that is due at `now`.
+  /// Does everything that is due at `now`.
   template <class Owner>
   void advance(time_point now, Owner& owner) noexcept {
     const auto load = [&](device_entry at) noexcept {
@@ -131,25 +133,24 @@ class device_half {
   /// When `advance` must be called next, or `never`.
   [[nodiscard]] time_point next_wake() const noexcept { return health().next(); }
 
-  /// Whether a model's requests are to be refused.
+  /// Whether a model's requests must be refused.
   [[nodiscard]] bool is_suspended(model_id m, time_point now) const noexcept {
     return costs_.is_suspended(m, now);
   }
-  /// Calls `f(model_id)` for each model that is suspended with `m`, as `model_costs` does.
+  /// Calls `f(model_id)` for each model suspended together with `m`, as `model_costs` does.
   template <class F>
   void for_each_like(model_id m, F f) const noexcept {
     costs_.for_each_like(m, f);
   }
-  /// Whether requests for devices of a pool are to be handed back.
+  /// Whether requests for devices of a pool must be handed back.
   [[nodiscard]] bool hands_back(deferred::pool_id p) const noexcept {
     return service_.hands_back(p);
   }
   [[nodiscard]] const device_health& health() const noexcept { return service_.health(); }
-  /// How many are in service.
+  /// The devices in service, by pool.
   [[nodiscard]] const device_pools& pools() const noexcept { return service_.pools(); }
   [[nodiscard]] const batches_at_work& at_work() const noexcept { return at_work_; }
-  /// Ends of batches, requests and probes that were not there: a backend told of one too many, or
-  /// of one that was given up before.
+  /// Reported ends of unknown batches, requests and probes: duplicates, or ends of abandoned work.
   [[nodiscard]] std::uint64_t stray_ends() const noexcept { return stray_ends_; }
 
  private:
@@ -158,21 +159,21 @@ class device_half {
     ++stray_ends_;
     owner.stray_end();
   }
-  /// A request failed in a batch. If another device failed it before, it is to blame itself, and
-  /// neither device; then it is not tried again.
-  /// @param place Of the batch in its entry.
+  /// Notes that a request failed in a batch. If another device failed it before, the request is to
+  /// blame, not the devices, and it is not retried.
+  /// @param place Position of the batch in its entry.
   void note_failure(request& r, device_entry at, std::uint32_t place, time_point now) noexcept {
     if (r.is_unfit) return;
     if (!r.failed_on) {
       r.failed_on = at.device;
     } else if (*r.failed_on != at.device) {
       r.is_spent = true;
-      // Once for the batch: its requests mostly failed together before, too.
+      // Once per batch: its requests mostly failed together before.
       if (at_work_.note_blame(at, place, *r.failed_on))
         service_.health().forgive(*r.failed_on, now);
     }
   }
-  /// A device gets no more work until a probe succeeds. @param of Whose batch it was.
+  /// Takes a device out of service until a probe succeeds. @param of The model of the batch.
   template <class Owner>
   void take_out(const health_event& e, model_id of, time_point now, Owner& owner) noexcept {
     if (!service_.take_out(e, owner.matcher(), now)) return;
@@ -180,14 +181,14 @@ class device_half {
     owner.device_changed(e.at.device, hangs ? "a batch hangs" : "batches fail", false);
     if constexpr (requires { owner.model_suspended(of, duration{}); }) {
       if (!health().options().suspends_models || !owner.models().has_other(of)) return;
-      // Where requests are handed back a pool is one of several places for them.
+      // If requests are handed back, other pools can run them.
       const bool is_only = !health().options().hands_back && service_.is_only(e.at.device);
       if (const auto lasts = costs_.note(of, e.at.device, now, is_only))
         owner.model_suspended(of, *lasts);
     }
   }
-  /// The batches of an entry hang: their requests are to have their ends all the same. The device
-  /// hung in the oldest, whose requests are not tried again.
+  /// Abandons the hung batches of an entry so that their requests end. The device hung in the
+  /// oldest batch; its requests are not retried.
   template <class Owner>
   void give_up(device_entry at, time_point now, Owner& owner) noexcept {
     if constexpr (requires(const deferred::batch& b) { owner.abandon(b); }) {
@@ -203,15 +204,15 @@ class device_half {
       }
     }
   }
-  /// With a model that stays until the probe has ended.
+  /// Probes with a model that stays until the probe has ended.
   template <class Owner>
   void probe(device_id d, time_point now, Owner& owner) noexcept {
     if constexpr (requires { owner.probe(d, model_id{}); }) {
       if (const auto with = service_.begin_probe(d, owner.models())) return owner.probe(d, *with);
     }
-    end_probe(d, false, now, owner);  // Requests will tell.
+    end_probe(d, false, now, owner);  // Requests serve as the probe.
   }
-  /// The device stays as it is until the probe ends. An owner that can end the probe is asked to.
+  /// Leaves the device as it is until the probe ends; asks the owner to end the probe if it can.
   template <class Owner>
   void probe_hangs(device_id d, Owner& owner) noexcept {
     owner.probe_hung(d);

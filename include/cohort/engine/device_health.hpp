@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which devices hang or fail, as far as the ends of their batches tell: `device_health`.
+/// Detects devices that hang or fail from the ends of their batches: `device_health`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -25,33 +25,34 @@
 
 namespace cohort::engine {
 
-/// When a device is taken out of service, and when it is tried again.
+/// When a device is taken out of service, and when it is probed.
 struct health_options {
   bool is_on = true;
-  /// A device is suspect when a batch has run for `factor` times as long as it should at most, and
+  /// A device is suspect when a batch has run for `factor` times its longest expected time plus
   /// `floor`; at least 1, and above 0.
   double factor = 3;
   duration floor = std::chrono::milliseconds{250};
-  /// It hangs when one has run for so many times as long as that; at least 1. Stragglers come back.
+  /// It hangs when a batch has run for this many times as long as that; at least 1. Stragglers
+  /// return.
   double patience = 4;
-  /// Where its thread lacks processors, a suspect batch has as much more time as the thread has
-  /// lacked them since, up to so many times as long in all; at least 1, which is no more time.
+  /// If its thread lacks processor time, a suspect batch gets as much extra time as the thread has
+  /// lacked since, up to this multiple of the limit; at least 1, which means no extra time.
   double starved_patience = 30;
-  /// It fails when `failures` of its last `window` batches did; 1 to `window`, which is 1 to 64.
+  /// It fails when `failures` of its last `window` batches failed; 1 to `window`, which is 1 to 64.
   std::uint32_t failures = 3;
   std::uint32_t window = 10;
-  /// From then to the first probe, and at most between probes, of which each waits twice as long;
-  /// above 0.
+  /// Time until the first probe, and longest time between probes, which doubles each time; above 0.
   duration first_probe = std::chrono::milliseconds{100};
   duration longest_probe = std::chrono::seconds{60};
-  /// Most times that a repeatable request is tried again after a batch with it failed, all on one
-  /// device; one that a second device fails is not tried again, and where there is only one device
-  /// it is tried again once. 0 to 255.
+  /// Maximum retries of a repeatable request whose batches failed, all on one device. A request
+  /// that fails on a second device is not retried; if there is only one device it is retried once.
+  /// 0 to 255.
   std::uint32_t retries = 3;
-  /// Whether a model is suspended for a while whose requests cost several devices (`model_costs`).
+  /// Whether a model is suspended for a while if its requests took several devices out of service
+  /// (`model_costs`).
   bool suspends_models = true;
-  /// Whether requests give up a model none of whose devices is in service, and end `failed` at
-  /// once: for who has another place for them. Else they wait for a device to come back.
+  /// If true, requests of a model without a device in service end `failed` at once: for callers
+  /// that can run them elsewhere. If false, they wait for a device to return.
   bool hands_back = false;
 
   /// @throws config_error If a field is outside its range.
@@ -69,11 +70,11 @@ struct health_options {
   }
 };
 
-/// What is known of a device.
+/// The state of a device.
 enum class device_state : std::uint8_t {
   healthy,
-  suspect,      ///< A batch runs for too long. Its entry gets no more work.
-  quarantined,  ///< It hangs or fails: it gets no work but probes.
+  suspect,      ///< A batch is overdue. Its entry gets no more work.
+  quarantined,  ///< It hangs or fails: it gets only probes.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(device_state s) noexcept {
@@ -88,34 +89,34 @@ enum class device_state : std::uint8_t {
   return "?";
 }
 
-/// What is to be done about a device.
+/// An action to take for a device.
 struct health_event {
   enum class kind : std::uint8_t {
-    hangs,  ///< The batches of the entry are to be given up, and the device to get no more work.
-    fails,  ///< It is to get no more work.
-    probe,  ///< It is to be probed, and the outcome told by `on_probe`.
-    probe_hangs,  ///< Its probe hangs, and the device with it, until `on_probe` tells of its end.
+    hangs,        ///< Abandon the batches of the entry, and take the device out of service.
+    fails,        ///< Take the device out of service.
+    probe,        ///< Probe the device, and report the result by `on_probe`.
+    probe_hangs,  ///< Its probe hangs, and the device with it, until `on_probe` reports the end.
   };
   kind what;
   device_entry at;
-  bool is_new = true;  ///< Else the device is out of service already.
+  bool is_new = true;  ///< If false, the device is already out of service.
 };
 
-/// Follows the batches of each device from dispatch to end, and says who is to be taken out of
-/// service and when to try again. A batch should end, at the latest, `expected` after its start:
-/// when it was sent for, or when the one before it in its entry ended. A device that is back is on
-/// trial: the first of its next `window` batches that fails takes it out again, for twice as long.
-/// A failure is blamed on a request that another device failed before: then it counts against
-/// neither device. After `failures` of those in a row a probe decides, at once. A probe hangs when
-/// a batch that is expected to take as long as the device's longest would.
-/// A value: owns no thread, reads no clock. Cost: O(log devices + capacity) a call; allocates only
-/// in `add_device`. Thread safety: none. Source: none of the papers.
+/// Tracks the batches of each device from dispatch to end, and decides which devices to take out of
+/// service and when to probe them. A batch should end at most `expected` after its start, which is
+/// when it was sent or when the previous batch of its entry ended. A device that returns is on
+/// trial: the first failure among its next `window` batches takes it out again, for twice as long.
+/// A failure is blamed on a request that already failed on another device; it then counts against
+/// neither device. After `failures` such batches in a row a probe decides at once. A probe hangs
+/// when a batch as long as the device's longest expected one would. A value: owns no thread, reads
+/// no clock. Cost: O(log devices + capacity) a call; allocates only in `add_device`. Thread safety:
+/// none. Source: none of the papers.
 class device_health {
  public:
   /// @throws config_error If an option is outside its range.
   explicit device_health(const health_options& o = {}) : options_{o} { o.validate(); }
 
-  /// An idle device, under an id that may have been another's.
+  /// Adds an idle device; its id may have belonged to a removed one.
   void add_device(device_id d, std::uint32_t capacity) {
     if (d.index() >= devices_.size()) {
       devices_.resize(d.index() + 1);
@@ -123,10 +124,10 @@ class device_health {
     }
     // One for each entry, and one for probes.
     devices_[d.index()] = device{.lanes = std::vector<lane>(capacity + 1), .present = true};
-    ++hang_changes_;  // Of what the other had.
+    ++hang_changes_;  // The removed device counts no more.
     refresh(d);
   }
-  /// It gets no more work for good. What it has is still followed.
+  /// Marks the device as removed. Its batches are still tracked.
   void remove_device(device_id d) noexcept {
     devices_[d.index()].present = false;
     devices_[d.index()].probe_at = never;
@@ -141,8 +142,10 @@ class device_health {
     return is_present(d) && devices_[d.index()].state != device_state::quarantined;
   }
 
-  /// A batch was sent. @param start At the earliest. @param expected How long it runs at most.
-  /// @param allowed As if that were expected, if it is more; not of other work of the device.
+  /// Notes that a batch was sent. @param start Earliest start. @param expected Longest expected run
+  /// time.
+  /// @param allowed Replaces `expected` for this batch if it is longer; not for the device's other
+  /// work.
   void on_dispatch(device_entry at, time_point start, duration expected,
                    duration allowed = duration{0}) noexcept {
     lane& l = lane_of(at);
@@ -153,8 +156,8 @@ class device_health {
     if (l.count == 1) begin(l, start);
     refresh(at.device);
   }
-  /// The oldest batch of an entry ended. @returns What is to be done about it, if anything.
-  /// @param is_blamed Of one that failed: a request in it is to blame.
+  /// Notes that the oldest batch of an entry ended. @returns The action to take, if any.
+  /// @param is_blamed If it failed: one of its requests is to blame.
   std::optional<health_event> on_complete(device_entry at, bool failed, time_point now,
                                           bool is_blamed = false) noexcept {
     device& d = devices_[at.device.index()];
@@ -177,8 +180,8 @@ class device_health {
     refresh(at.device);
     return out;
   }
-  /// One of the last failures of a device proved to be a request's. If it is out for that, it is
-  /// probed at once.
+  /// Notes that a request caused one of the device's last failures. If the device is out of service
+  /// for them, it is probed at once.
   void forgive(device_id id, time_point now) noexcept {
     device& d = devices_[id.index()];
     d.failed &= d.failed - 1;  // The newest.
@@ -188,11 +191,12 @@ class device_health {
     wait_for_probe(d, now);
     refresh(id);
   }
-  /// Whether a probe of the device has not ended.
+  /// Whether a probe of the device is in progress.
   [[nodiscard]] bool is_probing(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].is_probing;
   }
-  /// The probe ended. @returns Whether the device may get work again: not after a probe that hung.
+  /// Notes that the probe ended. @returns Whether the device may get work again: not after a probe
+  /// that hung.
   bool on_probe(device_id id, bool failed, time_point now) noexcept {
     device& d = devices_[id.index()];
     COHORT_ASSERT(d.is_probing);
@@ -217,14 +221,13 @@ class device_health {
 
   /// When `take_due` must be called next, or `never`.
   [[nodiscard]] time_point next() const noexcept { return due_.next(); }
-  /// What is to be done at `now`, one after the other, until there is nothing. Whoever asks later
-  /// than that by more than `floor`, and 250 ms, was stopped himself: then batches have their time
-  /// once more.
+  /// Returns the actions due at `now`, one by one, until there are none. If the caller is late by
+  /// more than `floor` and 250 ms, it was itself stopped, and all batches get their time once more.
   std::optional<health_event> take_due(time_point now) noexcept {
     return take_due(now, [](device_entry) noexcept { return runtime::thread_load{}; });
   }
-  /// @param load `load(device_entry)`: of the threads that run the batches of an entry; all zero
-  /// where a device is to be judged by time alone. Asked of late batches only.
+  /// @param load `load(device_entry)`: the load of the threads that run an entry's batches; all
+  /// zero if only time decides. Called only for late batches.
   template <class Load>
   std::optional<health_event> take_due(time_point now, Load load) noexcept {
     while (due_.next() <= now) {
@@ -242,7 +245,7 @@ class device_health {
       const auto l = std::ranges::find_if(d.lanes, [now](const lane& x) { return x.due <= now; });
       const device_entry at{id, static_cast<std::uint32_t>(l - d.lanes.begin())};
       if (now - l->due > std::max(options_.floor, stopped)) {
-        l->started = now;  // The driver itself was stopped, and the device perhaps, too.
+        l->started = now;  // The driver was stopped, and perhaps the device too.
         l->due = now + l->allowed;
         refresh(id);
         continue;
@@ -257,7 +260,7 @@ class device_health {
         continue;
       }
       if (const time_point later = hangs_at(*l, load(at), now); !l->is_given_up && later > now) {
-        l->due = std::max(later, now + options_.floor);  // It is looked at no more often than that.
+        l->due = std::max(later, now + options_.floor);  // Checked no more often than that.
         refresh(id);
         continue;
       }
@@ -276,29 +279,30 @@ class device_health {
     }
     return std::nullopt;
   }
-  /// The batches of an entry that hangs could not be given up yet: says so again after `floor`.
+  /// Notes that the hung batches of an entry could not be abandoned yet: reports them again after
+  /// `floor`.
   void postpone(device_entry at, time_point now) noexcept {
     lane_of(at).due = now + options_.floor;
     refresh(at.device);
   }
 
   [[nodiscard]] device_state state(device_id d) const noexcept { return devices_[d.index()].state; }
-  /// How many devices have not let go of what they hang in, a batch or a probe: those that failed,
-  /// or that wait for a probe, do not hang. O(entries).
+  /// Number of devices that still hold the batch or probe in which they hang; devices that failed
+  /// or wait for a probe do not count. O(entries).
   [[nodiscard]] std::size_t hanging_devices() const noexcept {
     return static_cast<std::size_t>(std::ranges::count_if(devices_, [](const device& d) {
       return std::ranges::any_of(d.lanes, &lane::is_given_up);
     }));
   }
-  /// Changes with each answer of `hanging_devices`. O(1).
+  /// Changes whenever the result of `hanging_devices` does. O(1).
   [[nodiscard]] std::uint64_t hang_changes() const noexcept { return hang_changes_; }
   [[nodiscard]] const health_options& options() const noexcept { return options_; }
 
  private:
   static constexpr duration stopped =
-      std::chrono::milliseconds{250};  // No busy machine is so late.
+      std::chrono::milliseconds{250};  // A busy machine is never this late.
   static constexpr duration after_hang =
-      std::chrono::milliseconds{500};  // At most, from letting go to a probe.
+      std::chrono::milliseconds{500};  // Longest delay from release to a probe.
 
   struct sent_batch {
     time_point start;
@@ -307,37 +311,37 @@ class device_health {
   struct lane {
     std::array<sent_batch, deferred::rank::entry_depth> sent{};
     std::uint32_t count = 0;
-    time_point started{};  // The oldest,
-    duration allowed{0};   // for so long.
+    time_point started{};  // Start of the oldest,
+    duration allowed{0};   // and its limit.
     time_point due = never;
     bool is_late = false;
     bool is_given_up = false;
     time_point late_at{};         // When it was found to be late,
-    runtime::thread_load load{};  // and of its threads, then.
+    runtime::thread_load load{};  // and its threads' load then.
   };
   struct device {
-    std::vector<lane> lanes;  // The last is that of probes.
-    duration longest{0};      // That a batch was expected to take.
+    std::vector<lane> lanes;  // The last is for probes.
+    duration longest{0};      // Longest expected batch.
     bool present = false;
     device_state state = device_state::healthy;
     bool is_probing = false;
-    std::uint64_t failed = 0;    // The last batches, the newest in bit 0.
-    std::uint32_t on_trial = 0;  // Batches that are left of it.
-    duration pause{0};           // To the next probe.
+    std::uint64_t failed = 0;    // Recent batches, newest in bit 0.
+    std::uint32_t on_trial = 0;  // Batches left of its trial.
+    duration pause{0};           // Until the next probe.
     time_point since{};          // When it was taken out, or a probe failed.
     time_point probe_at = never;
-    std::uint32_t blamed = 0;  // The last so many batches failed, and requests are to blame.
-    bool is_hung = false;      // It was taken out for that,
-    bool is_out_for_failures = false;  // or for that, and no probe has ended since;
-    bool is_forgiven = false;          // but was not to blame.
-    std::uint32_t trial_before = 0;    // What `on_trial` and `pause` were.
+    std::uint32_t blamed = 0;          // Last failures in a row caused by requests.
+    bool is_hung = false;              // Taken out because it hung,
+    bool is_out_for_failures = false;  // or because it failed, without a probe since;
+    bool is_forgiven = false;          // but it was not to blame.
+    std::uint32_t trial_before = 0;    // Earlier `on_trial` and `pause`.
     duration pause_before{0};
   };
 
   [[nodiscard]] lane& lane_of(device_entry at) noexcept {
     return devices_[at.device.index()].lanes[at.entry];
   }
-  /// Saturating, as what is expected of a strange profile may be long.
+  /// Saturating: a strange profile may expect very long times.
   [[nodiscard]] static duration scaled(duration d, double by) noexcept {
     const double out = static_cast<double>(d.count()) * by;
     return out < 1e17 ? duration{std::llround(out)} : duration{100'000'000'000'000'000};
@@ -349,7 +353,7 @@ class device_health {
     l.is_late = false;
   }
 
-  /// When a late batch hangs, by what its threads have lacked until now.
+  /// When a late batch counts as hung, given the processor time its threads have lacked.
   [[nodiscard]] time_point hangs_at(const lane& l, const runtime::thread_load& load,
                                     time_point now) const noexcept {
     const duration limit = scaled(l.allowed, options_.patience);
@@ -389,7 +393,7 @@ class device_health {
                                      : std::min(2 * d.pause, options_.longest_probe);
     d.on_trial = 0;
   }
-  /// A device is probed when it has let go of all that it had; one that hung, soon after.
+  /// Schedules a probe for when the device holds no work; soon after that if it hung.
   void wait_for_probe(device& d, time_point now) const noexcept {
     if (!d.present || d.state != device_state::quarantined || d.is_probing) return;
     if (std::ranges::any_of(d.lanes, [](const lane& l) { return l.count > 0; })) return;

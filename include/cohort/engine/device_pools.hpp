@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many devices of each pool are in service: `device_pools`.
+/// Counts the devices in service of each pool: `device_pools`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -12,8 +12,7 @@
 
 namespace cohort::engine {
 
-/// What a scheduler with pools was told of one, among what it is told of a model or a device; all
-/// others have one pool.
+/// Finds the pool among the extra arguments for a scheduler with pools; others have one pool.
 [[nodiscard]] constexpr deferred::pool_id pool_among() noexcept { return {}; }
 template <class First, class... More>
 [[nodiscard]] constexpr deferred::pool_id pool_among(First first, More... /*more*/) noexcept {
@@ -24,15 +23,15 @@ template <class First, class... More>
   }
 }
 
-/// Counts the devices of each pool that may get work. A value. O(1) a call; allocates only in
-/// `add_*`. Thread safety: none.
+/// Counts the devices in service of each pool. A value. O(1) a call; allocates only in `add_*`.
+/// Thread safety: none.
 class device_pools {
  public:
-  /// Known from now on, with or without devices.
+  /// Adds a pool, with or without devices.
   void add_pool(deferred::pool_id p) {
     if (p.index() >= in_service_.size()) in_service_.resize(p.index() + 1);
   }
-  /// A device in service, under an id that may have been another's.
+  /// Adds a device in service; its id may have belonged to a removed one.
   void add_device(device_id d, deferred::pool_id p) {
     if (d.index() >= pool_of_.size()) pool_of_.resize(d.index() + 1);
     pool_of_[d.index()] = p;
@@ -44,11 +43,11 @@ class device_pools {
 
   [[nodiscard]] deferred::pool_id of(device_id d) const noexcept { return pool_of_[d.index()]; }
   [[nodiscard]] bool has_device(deferred::pool_id p) const noexcept { return devices(p) > 0; }
-  /// How many are in service.
+  /// Number of devices in service.
   [[nodiscard]] std::uint32_t devices(deferred::pool_id p) const noexcept {
     return in_service_[p.index()];
   }
-  /// Changes with each answer of `has_device`.
+  /// Changes whenever a result of `has_device` does.
   [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which arrivals a loop may sleep through: `doze`.
+/// Which arrivals a loop need not wake up for: `doze`.
 #pragma once
 
 #include <cohort/core/request.hpp>
@@ -18,20 +18,19 @@
 
 namespace cohort::engine {
 
-/// A loop that sleeps need not see a request that comes as long as nothing would follow from it
-/// before the loop wakes. What would follow the scheduler says, of the request and of those of its
-/// model that came before and have not been seen either. So each is judged once, by who submits it:
-/// the loop sleeps, and its scheduler holds still. Cost: O(1) an arrival, no allocation but at the
-/// start. Thread safety: none; the inbox's lock sees to it.
+/// A sleeping loop need not see an arrival that changes nothing before it wakes. The scheduler
+/// answers that for the request together with earlier unseen ones of its model. The submitting
+/// thread asks once per request, while the loop sleeps and the scheduler does not change. Cost:
+/// O(1) an arrival, allocates only at the start. Thread safety: none; the inbox's lock protects it.
 class doze {
  public:
-  /// Who cannot be served is to hear of it within this.
+  /// A request that cannot be served is told so within this time.
   static constexpr duration longest_doubt = std::chrono::milliseconds{1};
 
   explicit doze(std::uint32_t max_models) : models_(max_models) { lost_.fill(distant_past); }
 
-  /// A sleep begins, which ends at `until` whatever comes. @returns Until when arrivals may be
-  /// judged by `matters`, and `distant_past` if each is to wake the loop.
+  /// Begins a sleep that ends at `until` in any case. @returns Time until which `matters` may judge
+  /// arrivals, or `distant_past` if each must wake the loop.
   template <class Scheduler>
   time_point begin(const Scheduler& s, time_point now, time_point until) noexcept {
     if constexpr (deferred::patient_scheduler<Scheduler>) {
@@ -39,8 +38,8 @@ class doze {
       note_when_lost(now);
       until_ = std::min(until, s.quiet_until(now));
       doubt_ = now + longest_doubt;
-      // Who comes is judged by whether it would be dropped, or refused as those before it; what
-      // cannot be told so is looked at in time.
+      // Arrivals are judged by whether they would be dropped, or refused like earlier ones; if that
+      // is unknown, the loop looks at them in time.
       if ((std::exchange(had_doubt_, false) || may_refuse(now)) && s.is_scarce()) {
         until_ = std::min(until_, doubt_);
       }
@@ -50,7 +49,7 @@ class doze {
     }
   }
 
-  /// A request came: whether the loop must see it before the sleep is over.
+  /// Whether the loop must see a new request before the sleep is over.
   template <class Scheduler>
   [[nodiscard]] bool matters(const Scheduler& s, const request& r) noexcept {
     if constexpr (deferred::patient_scheduler<Scheduler>) {
@@ -66,8 +65,8 @@ class doze {
     }
   }
 
-  /// A request of a model with this SLO was dropped or refused, or failed, perhaps as it was
-  /// dropped when it waited again. Not while it sleeps.
+  /// Notes that a request of a model with this SLO was refused, dropped or failed (a dropped retry
+  /// counts as failed). Not while it sleeps.
   void note_lost(duration slo) noexcept {
     slo_ = std::max(slo_, slo);
     ++newly_lost_;
@@ -75,7 +74,7 @@ class doze {
 
  private:
   struct model {
-    std::uint64_t sleep = 0;  // In which they came.
+    std::uint64_t sleep = 0;  // The sleep in which they came.
     deferred::unseen_requests unseen{};
   };
 
@@ -86,22 +85,22 @@ class doze {
     }
     newly_lost_ = 0;
   }
-  /// Whether a model may be overloaded, so that who comes may be refused.
+  /// Whether a model may be overloaded, so that arrivals may be refused.
   [[nodiscard]] bool may_refuse(time_point now) const noexcept {
-    // What was lost counts for up to three of its periods.
+    // A loss counts for up to three of its periods.
     return now - lost_[oldest_] <= 3 * early_refusal::memory * slo_;
   }
 
   std::vector<model> models_;
   std::uint64_t sleeps_ = 0;
   time_point until_ = distant_past;  // The end of the sleep.
-  time_point doubt_ = distant_past;  // Who cannot be served is to hear of it by then.
-  /// When the last requests were lost: with fewer no model counts as overloaded.
+  time_point doubt_ = distant_past;  // Latest report to a request that cannot be served.
+  /// Times of the last losses; a model with fewer does not count as overloaded.
   std::array<time_point, early_refusal::least> lost_;
   std::size_t oldest_ = 0;
   std::size_t newly_lost_ = 0;  // Since the last sleep.
-  duration slo_{0};             // The longest of their models.
-  bool had_doubt_ = false;      // The last sleep ended for somebody who may be dropped.
+  duration slo_{0};             // Longest of their models' SLOs.
+  bool had_doubt_ = false;      // The last sleep ended for a request that may be dropped.
 };
 
 }  // namespace cohort::engine

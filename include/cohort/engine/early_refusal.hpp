@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether a request would come too late behind those that wait, told at its arrival.
+/// Decides on arrival whether a request would be too late behind those that wait.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -18,16 +18,16 @@
 
 namespace cohort::engine {
 
-/// When requests are refused at their arrival. docs/engine/refusal.md says what the defaults do.
+/// When requests are refused on arrival. docs/engine/refusal.md describes the effect of the
+/// defaults.
 struct refusal_options {
   bool is_on = true;
-  /// A model is overloaded if this share of its requests, and at least 16, was lately dropped or
-  /// refused; in (0, 1].
-  /// Below it nobody is refused: load that only swings about what can be served is better waited
-  /// for.
+  /// A model is overloaded if this fraction of its recent requests, and at least 16, were dropped
+  /// or refused; in (0, 1]. Below it no request is refused: it is better to wait out a load that
+  /// only fluctuates around the capacity.
   double overload = 0.2;
-  /// Requests that are dropped although they were admitted, for each one refused; in (0, 1]. Fewer
-  /// would ask for a queue so short that batches stay small.
+  /// Admitted requests that are dropped, per refused one; in (0, 1]. Lower values make the queue so
+  /// short that batches stay small.
   double tolerance = 0.03;
 
   /// @throws config_error If a field is outside its range.
@@ -37,33 +37,33 @@ struct refusal_options {
   }
 };
 
-/// What is known of a request's chances at its arrival, while no device idles.
+/// A request's prospects on arrival, while no device is idle.
 struct arrival_outlook {
-  std::uint32_t ahead;     ///< Requests of its model that wait.
-  std::uint32_t target;    ///< The batch size that its model protects; at least 1.
-  duration batch;          ///< What such a batch takes.
-  duration slack;          ///< From now to its deadline.
-  duration until_a_start;  ///< From now to when a device should be free, at least 0; or
+  std::uint32_t ahead;     ///< Waiting requests of its model.
+  std::uint32_t target;    ///< Target batch size of its model; at least 1.
+  duration batch;          ///< Time that such a batch takes.
+  duration slack;          ///< Time from now to its deadline.
+  duration until_a_start;  ///< Time from now until a device should be free, at least 0; or
                            ///< `unbounded`.
 };
 
-/// Learns how many requests of a model may wait, and refuses those beyond. Nothing else is known of
-/// the future: which devices a model will get depends on the others. What is measured is what
-/// refusing costs and what not refusing does. Where a batch leaves with fewer requests than it had
-/// time for, although some were refused since the one before, these could have been served, and
-/// the queue may grow by much; where an admitted request is dropped all the same, the queue was too
-/// long, and may hold a little less. So it settles where almost nothing is lost. A model without
-/// drops for ten SLOs is as before its first. A value; O(1) a call, no allocation but in
-/// `add_model`. Thread safety: none. Source: none of the papers, which drop what waited in vain.
+/// Learns how many requests of a model may wait, and refuses more. The future is otherwise unknown:
+/// which devices a model gets depends on other models. It measures what refusing and not refusing
+/// cost. If a batch leaves with fewer requests than it had time for, although some were refused
+/// since the previous one, those could have been served, and the limit rises by much. If an
+/// admitted request is dropped, the queue was too long, and the limit falls by little. So it
+/// settles where almost nothing is lost. A model without drops for ten SLOs is reset. A value; O(1)
+/// a call, allocates only in `add_model`. Thread safety: none. Source: none of the papers, which
+/// drop requests after they have waited in vain.
 class early_refusal {
  public:
-  static constexpr int memory = 10;         ///< In SLOs: so long, or twice, what was bad counts.
-  static constexpr std::size_t least = 16;  ///< Bad requests to go by.
+  static constexpr int memory = 10;         ///< In SLOs: losses count once to twice as long.
+  static constexpr std::size_t least = 16;  ///< Fewest bad requests to judge by.
 
   /// @throws config_error If an option is outside its range.
   explicit early_refusal(const refusal_options& o = {}) : options_{o} { o.validate(); }
 
-  /// @param among Models of one value share devices.
+  /// @param among Models with the same value share devices.
   void add_model(model_id id, duration slo, deferred::pool_id among = {}) {
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
     if (among.index() >= pools_.size()) pools_.resize(among.index() + 1);
@@ -72,7 +72,7 @@ class early_refusal {
     all.period = all.period == duration{0} ? memory * slo : std::min(all.period, memory * slo);
   }
 
-  /// Whether a request may be refused: for most there is no need to know more.
+  /// Whether a request may be refused: usually not, and nothing more need be computed.
   [[nodiscard]] bool is_overloaded(model_id id, time_point now) noexcept {
     model& m = models_[id.index()];
     if (!options_.is_on || m.strict_until <= now) return false;
@@ -81,18 +81,18 @@ class early_refusal {
            m.lately.bad_share() >= options_.overload;
   }
 
-  /// A request of an overloaded model has arrived. @returns If it is refused: about how long from
-  /// now one like it will be admitted.
+  /// Judges an arrival for an overloaded model. @returns If it is refused: about how long until one
+  /// like it will be admitted.
   [[nodiscard]] std::optional<duration> judge(model_id id, const arrival_outlook& a,
                                               time_point now) noexcept {
     model& m = models_[id.index()];
-    // What waits longer is given up for a batch of the target that starts then.
+    // A request that waits longer is dropped for a target batch that starts then.
     const duration latest_start = a.slack - a.batch;
     if (a.until_a_start > latest_start) {
       refuse(m, now);
       return a.until_a_start == unbounded ? m.slo : a.until_a_start - latest_start;
     }
-    // One with more time than usual may wait behind more.
+    // A request with more time than usual may wait behind more.
     const duration usual = m.slo - a.batch;
     const double part = usual > duration{0} ? static_cast<double>(latest_start.count()) /
                                                   static_cast<double>(usual.count())
@@ -108,7 +108,7 @@ class early_refusal {
     return duration{std::llround(pace * (a.ahead + 1 - room))};
   }
 
-  /// An admitted request was dropped. @param left Requests of the model that still wait.
+  /// Notes that an admitted request was dropped. @param left Requests of the model that still wait.
   void on_drop(model_id id, std::uint32_t left, time_point now) noexcept {
     model& m = models_[id.index()];
     count_bad(m, now);
@@ -117,7 +117,8 @@ class early_refusal {
     m.room = std::max(0.0, m.room - step);
   }
 
-  /// A batch of `size` was sent. @param had_time_for The largest that its first request allowed.
+  /// Notes that a batch of `size` was sent. @param had_time_for The largest that its first request
+  /// allowed.
   /// @param left Requests of the model that still wait.
   void on_batch(model_id id, std::uint32_t size, std::uint32_t had_time_for, std::uint32_t left,
                 time_point now) noexcept {
@@ -138,10 +139,10 @@ class early_refusal {
   [[nodiscard]] double room(model_id id) const noexcept { return models_[id.index()].room; }
 
  private:
-  static constexpr double step = 0.1;   // Requests that the queue is shorter by after a drop.
+  static constexpr double step = 0.1;   // Decrease of the limit after a drop, in requests.
   static constexpr double weight = 80;  // A request that is lost counts as this many drops.
 
-  /// Counts of the last whole period, and of the one under way.
+  /// Counts of the last full period, and of the present one.
   struct recent {
     duration period{};
     std::array<double, 2> taken{};
@@ -171,8 +172,8 @@ class early_refusal {
     recent lately{};
   };
 
-  /// Who waits longest is first at a device. So a model that is served worse than those beside it
-  /// may let more wait in vain than they.
+  /// A device takes the request that waited longest, so a model served worse than its neighbours
+  /// may let more requests wait in vain.
   [[nodiscard]] double tolerance_of(const model& m) const noexcept {
     const double own = 1 - m.lately.bad_share();
     const double all = 1 - pools_[m.pool.index()].bad_share();

@@ -28,25 +28,26 @@
 
 namespace cohort::engine {
 
-/// Serves requests on a thread of its own. Any thread submits and cancels; outcomes leave through
-/// the completion context. One thread, one clock reading a turn, no allocation for a request once
-/// warm. Destroying it drains it: every accepted request gets its outcome first, however long a
-/// device keeps it. Who must not wait so long asks `drain_for` before. What is said to happen on
-/// the loop's thread happens on the caller's once that has ended, drained: one thread at a time.
+/// Serves requests on its own thread. Any thread submits and cancels; outcomes leave through the
+/// completion context. One thread, one clock reading a turn, no allocation for a request once warm.
+/// The destructor drains: every accepted request gets its outcome first, however long a device
+/// takes. Call `drain_for` first if shutdown must be bounded. After the loop's thread has ended,
+/// drained, its work is done on the caller's thread: one thread at a time.
 ///
-/// @tparam Core `serving_core`: which scheduler, and who observes it.
-/// @tparam Backend `backend`: runs batches; outlives the engine.
+/// @tparam Core `serving_core`: the scheduler and its observer.
+/// @tparam Backend `backend`: runs batches; must outlive the engine.
 /// @tparam Context `completion_context`: receives outcomes.
 template <class Core, class Backend, class Context>
 class basic_engine {
-  // Asserted, not required: of a requirement that fails while the arguments are deduced, compilers
-  // say little but that there is no such constructor.
+  // Asserted, not required: if a requirement fails during argument deduction, compilers only report
+  // that there is no such constructor.
   static_assert(serving_core<Core>);
   static_assert(backend<Backend>);
   static_assert(completion_context<Context>);
 
  public:
-  /// Starts the thread. Then tell the backend where to report ends (`backend.bind(engine)`).
+  /// Starts the thread. Afterwards bind the backend's reports to the engine
+  /// (`backend.bind(engine)`).
   basic_engine(Core core, Backend& runner, Context context, loop_options options = {})
       : loop_{std::move(core), runner, std::move(context), options}, thread_{[this] { run(); }} {}
   ~basic_engine() {
@@ -56,12 +57,12 @@ class basic_engine {
   basic_engine(const basic_engine&) = delete;
   basic_engine& operator=(const basic_engine&) = delete;
 
-  /// As `basic_loop::submit`, at the present time.
+  /// Like `basic_loop::submit`, at the present time.
   [[nodiscard]] std::optional<refusal> submit(request& r) noexcept {
     return loop_.submit(r, clock_.now());
   }
-  /// The same for who has several requests at one time: none may run until `wake_up`, which is to
-  /// follow soon. So the engine's thread is woken once for all, and they may share a batch.
+  /// Like `submit`, for several requests at one time: none may run until `wake_up`, which must
+  /// follow soon. The engine's thread is then woken once, and the requests may share a batch.
   [[nodiscard]] std::optional<refusal> submit_quietly(request& r) noexcept {
     return loop_.submit(r, clock_.now(), false);
   }
@@ -77,11 +78,11 @@ class basic_engine {
     loop_.nudge(std::forward<F>(publish));
   }
 
-  /// Adds a model while running; waits for the loop to have done it. Not from a handler.
-  /// @param setup `setup(model_id)` is called on the loop's thread before the first request: tell
-  ///              the backend there, which belongs to that thread.
-  /// @throws config_error As `basic_loop::add_model`; and what `setup` throws, as it is: then the
-  /// model is gone again, and its id may be the next one's.
+  /// Adds a model while running; waits until the loop has done it. Not from a handler.
+  /// @param setup `setup(model_id)` is called on the loop's thread before the first request: add
+  /// the model to the backend there.
+  /// @throws config_error As `basic_loop::add_model`. Exceptions of `setup` pass through; the model
+  /// is then removed, and its id may be reused.
   /// @param where As for the core.
   template <class Setup, class... Where>
   model_id add_model(const model_config& config, Setup setup, Where... where) {
@@ -89,7 +90,7 @@ class basic_engine {
         [&](time_point now) { return loop_.set_up_model(now, setup, config, where...); });
   }
   /// Removes a model when its accepted requests have ended; then calls `gone` on the loop's thread.
-  /// What that throws is counted (`basic_loop::failed_callbacks`), and nobody else hears of it.
+  /// Its exceptions are counted (`basic_loop::failed_callbacks`) and discarded.
   void remove_model(model_id id, std::function<void()> gone = {}) {
     post([this, id, gone = std::move(gone)](time_point now) { loop_.remove_model(id, now, gone); });
   }
@@ -104,8 +105,8 @@ class basic_engine {
     post([this, d](time_point now) { loop_.remove_device(d, now); });
   }
 
-  /// Runs `action()` on the loop's thread and waits for it: for what only that thread may do with
-  /// the backend. Not from a handler. Throws what it throws.
+  /// Runs `action()` on the loop's thread and waits for it: for calls of the backend that only that
+  /// thread may make. Not from a handler. Its exceptions pass through.
   template <class F>
   void run_inside(F action) {
     ask<bool>([&](time_point) {
@@ -114,8 +115,8 @@ class basic_engine {
     });
   }
 
-  /// Has `look(loop)` see the loop, and its core, on the loop's thread, and waits for it. Not from
-  /// a handler. Throws what it throws.
+  /// Calls `look(loop)` on the loop's thread, to inspect the loop and its core, and waits for it.
+  /// Not from a handler. Its exceptions pass through.
   template <class F>
   void inspect(F look) {
     ask<bool>([&](time_point) {
@@ -124,16 +125,17 @@ class basic_engine {
     });
   }
 
-  /// Takes no more requests; those accepted go on to their ends.
+  /// Accepts no more requests; accepted ones continue to their ends.
   void drain() noexcept { loop_.drain(); }
-  /// As `drain`, and waits for the last request to end, but no longer than `limit`; 0: looks. If it
-  /// has ended this is as after `join`, else the engine goes on with what is left: its requests may
-  /// be cancelled, and it may be asked again. Not from a handler; one thread at a time.
-  /// @returns What is left. Where requests are, destroying the engine waits for them; where devices
-  /// hang, destroying the backend does.
+  /// Like `drain`, and waits until the last request ends, at most `limit`; 0: returns at once. If
+  /// it has ended the state is as after `join`; otherwise the engine continues with the remaining
+  /// requests, which may be cancelled, and this may be called again. Not from a handler; one thread
+  /// at a time.
+  /// @returns What remains. While requests remain, the engine's destructor waits for them; while
+  /// devices hang, the backend's does.
   drain_report drain_for(duration limit) {
     drain();
-    // The machine's clock cannot be asked to wait for centuries.
+    // The machine's clock cannot wait for centuries.
     constexpr duration most = std::chrono::hours{24 * 365};
     bool has_ended = false;
     {
@@ -144,7 +146,7 @@ class basic_engine {
     if (has_ended) join();
     return loop_.left();
   }
-  /// Waits until it is drained and the last request has ended. Not from a handler.
+  /// Drains and waits until the last request has ended. Not from a handler.
   void join() {
     if (!thread_.joinable()) return;
     thread_.join();
@@ -154,7 +156,7 @@ class basic_engine {
   [[nodiscard]] bool is_accepting(model_id id) const noexcept { return loop_.is_accepting(id); }
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept { return loop_.waiting(id); }
   [[nodiscard]] bool has_device(model_id id) const noexcept { return loop_.has_device(id); }
-  /// How late the loop's timers fired so far: a copy taken by the loop.
+  /// A copy of how late the loop's timers have fired, made on the loop's thread.
   [[nodiscard]] wake_histogram wake_delays() {
     return ask<wake_histogram>([this](time_point) { return delays_; });
   }
@@ -162,15 +164,15 @@ class basic_engine {
  private:
   void post(inbox::control action) {
     if (!loop_.post(std::move(action))) return;
-    // No thread is left that would. Who is refused the flag leaves it to who has it, who looks
-    // again after giving it back.
+    // No thread of the loop is left. If another thread holds the flag, it will check again after
+    // releasing it.
     while (loop_.mail().has_messages() && !stands_in_.test_and_set()) {
       loop_.turn(clock_.now());
       stands_in_.clear();
     }
   }
 
-  /// Has the loop's thread run `action(now)` and waits for its answer, or throws what it threw.
+  /// Runs `action(now)` on the loop's thread and returns its result or rethrows its exception.
   template <class T, class F>
   T ask(F action) {
     struct {
@@ -218,8 +220,8 @@ class basic_engine {
   basic_loop<Core, Backend, Context> loop_;
   std::mutex end_mutex_;
   std::condition_variable end_;
-  bool has_ended_ = false;                         // The thread's last word; guarded by the lock.
-  std::atomic_flag stands_in_ = ATOMIC_FLAG_INIT;  // Somebody does what it would.
+  bool has_ended_ = false;                         // The thread is done; guarded by the lock.
+  std::atomic_flag stands_in_ = ATOMIC_FLAG_INIT;  // A caller acts for the thread.
   std::thread thread_;
 };
 

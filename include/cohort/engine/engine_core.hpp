@@ -35,20 +35,19 @@ namespace cohort::engine {
 
 /// A scheduler with everything a request needs from submission to its one outcome. A value: it owns
 /// no thread, reads no clock and launches nothing; simulator and real-time engine drive the same
-/// code. It talks to an `engine_sink`.
-/// Devices that hang or fail get no work until a probe succeeds (`device_health`). Requests of a
-/// batch that failed, if their model is repeatable and there is time for it, wait for another
-/// batch; else they end `failed`. Requests of a batch that hangs end `failed`, and those of a batch
-/// sent behind it are treated as if theirs had failed; both only if the sink can have its device
-/// leave their memory alone (`abandon`); what a device says of it later is ignored. A model whose
-/// requests cost several devices is suspended for a while (`model_costs`): its requests are
-/// refused. Of an overloaded model, requests that could not be in time are refused at once
-/// (`early_refusal`), if the scheduler is a `foreseeing_scheduler`.
-/// Cost: that of the scheduler; no allocation but in `add_*`. Thread safety: none.
+/// code. It talks to an `engine_sink`. Devices that hang or fail get no work until a probe succeeds
+/// (`device_health`). Requests of a failed batch wait for another batch if their model is
+/// repeatable and time allows; otherwise they end `failed`. Requests of a hung batch end `failed`,
+/// and those of a batch sent behind it are treated as if it had failed; both only if the sink can
+/// make the device release their memory (`abandon`), after which its reports about them are
+/// ignored. A model whose requests take several devices out of service is suspended for a while
+/// (`model_costs`): its requests are refused. Requests of an overloaded model that could not be in
+/// time are refused at once (`early_refusal`), if the scheduler is a `foreseeing_scheduler`. Cost:
+/// that of the scheduler; allocates only in `add_*`. Thread safety: none.
 template <deferred::batch_scheduler Scheduler, observer Observer = null_observer>
 class basic_engine_core {
  public:
-  /// @param response Delay from the end of a batch to where deadlines are judged; at least 0.
+  /// @param response Delay from the end of a batch until deadlines are judged; at least 0.
   explicit basic_engine_core(Scheduler scheduler = Scheduler{}, duration response = duration{0},
                              Observer watcher = {}, const health_options& health = {},
                              const refusal_options& refusals = {})
@@ -61,16 +60,16 @@ class basic_engine_core {
     send_ahead(false);
   }
 
-  /// Whether a device may get its next batch shortly before the end of the one it runs, so that it
-  /// need not wait for a late timer or a slow message. Off by default: a device then has at most
-  /// one batch for each of its entries, and `launch` finds it idle. Turn it on if your devices
-  /// queue a second batch; then two ends of one entry are outstanding at a time.
+  /// Whether a device may get its next batch shortly before its running one ends, to hide late
+  /// timers and slow messages. Off by default: a device then has at most one batch per entry, and
+  /// an entry is idle at `launch`. Turn it on if devices queue a second batch; an entry then has
+  /// two outstanding ends.
   void send_ahead(bool on) noexcept {
     if constexpr (requires { scheduler_.send_ahead(on); }) scheduler_.send_ahead(on);
   }
 
   /// Adds a model. Allocates. @throws config_error As `model_shard::add_model`.
-  /// @param where What else the scheduler wants to know: for `pooled_scheduler`, the pool.
+  /// @param where Further arguments of the scheduler: for `pooled_scheduler`, the pool.
   template <class... Where>
   model_id add_model(const model_config& config, Where... where) {
     config.validate();
@@ -83,9 +82,9 @@ class basic_engine_core {
     return id;
   }
 
-  /// Lets a model go: new requests are refused, accepted ones are served to their end. When devices
-  /// have let go of its batches, too, also of those that were given up, and of probes with it, the
-  /// sink hears `model_removed` and the id may be given to another model.
+  /// Removes a model: new requests are refused, accepted ones are served. Once devices have
+  /// released its batches, including abandoned ones, and probes with it have ended, the sink's
+  /// `model_removed` is called and the id may be reused.
   /// @returns Whether there was such a model.
   template <engine_sink Sink>
   bool remove_model(model_id id, time_point now, Sink& sink) noexcept {
@@ -95,20 +94,20 @@ class basic_engine_core {
   }
 
   /// Adds an idle device. Allocates. @throws config_error As the scheduler.
-  /// @param where What else the scheduler wants to know: the device's capacity, which is 1 unless
-  ///              said; for `pooled_scheduler` the pool before it.
+  /// @param where Further arguments of the scheduler: the device's capacity, default 1; for
+  /// `pooled_scheduler` the pool before it.
   template <class... Where>
   device_id add_device(time_point now, Where... where) {
     const device_id d = scheduler_.add_device(now, where...);
     devices_.add_device(d, scheduler_.capacity(d), pool_among(where...));
     return d;
   }
-  /// Gives a device no more work; what it has still completes.
+  /// Gives a device no more work; its batches still complete.
   void remove_device(device_id d, time_point now) noexcept {
     devices_.remove_device(d, scheduler_, now);
   }
 
-  /// Takes a request, or says why not; then it is still the caller's, untouched but for
+  /// Accepts a request, or returns why not; then it is still the caller's, unchanged except
   /// `retry_after`.
   template <engine_sink Sink>
   [[nodiscard]] std::optional<refusal> submit(request& r, time_point now, Sink& sink) noexcept {
@@ -142,35 +141,35 @@ class basic_engine_core {
     if (scheduler_.on_cancel(r, now, f)) {
       end(r, outcome::cancelled, now, sink);
     } else if constexpr (requirement::sink_cancels_running<Sink>) {
-      sink.cancel_running(r);  // Its batch may be able to let it go.
+      sink.cancel_running(r);  // Its batch may be able to release it.
     }
     finish_removals(now, sink);
   }
 
-  /// A batch ended; `failed` if without results. Ends its requests, or has them wait for another.
-  /// Batches of an entry end in order; of one that ended before its turn, as its launch threw, the
-  /// requests end at once, and its place in the entry is free when the one before it has ended. Of
-  /// a batch that the entry does not have, or that has ended: counted, and nothing else.
+  /// Handles the end of a batch, `failed` if without results: its requests end or wait for another
+  /// batch. Batches of an entry end in order. If a batch ended early because its launch threw, its
+  /// requests end at once, and its place in the entry is free when the previous batch has ended.
+  /// The end of a batch that is unknown or has already ended is only counted.
   /// @param at Without a number: the oldest of the entry.
   template <engine_sink Sink>
   void on_complete(batch_ticket at, bool failed, time_point now, Sink& sink) noexcept {
     on_devices(now, sink, [&](auto& o) { devices_.on_complete(at, failed, now, o); });
   }
-  /// One request of a batch of the entry ended before its batch did. O(requests before it there).
-  /// Of one that is not there, for its batch was given up: counted, and nothing else.
+  /// Handles a request that ended before its batch. O(requests before it there). If it is not there
+  /// because its batch was abandoned, it is only counted.
   /// @param at Without a number: any batch of the entry.
   template <engine_sink Sink>
   void on_request_complete(batch_ticket at, const request& only, bool failed, time_point now,
                            Sink& sink) noexcept {
     on_devices(now, sink, [&](auto& o) { devices_.on_request_complete(at, only, failed, now, o); });
   }
-  /// A probe that the sink was asked for has ended.
+  /// Handles the end of a probe that the sink started.
   template <engine_sink Sink>
   void on_probe(device_id d, bool failed, time_point now, Sink& sink) noexcept {
     on_devices(now, sink, [&](auto& o) { devices_.on_probe(d, failed, now, o); });
   }
 
-  /// Does all that is due at `now`.
+  /// Does everything that is due at `now`.
   template <engine_sink Sink>
   void advance(time_point now, Sink& sink) noexcept {
     if (devices_.next_wake() <= now) {
@@ -185,11 +184,11 @@ class basic_engine_core {
     return std::min(scheduler_.next_wake(), devices_.next_wake());
   }
 
-  /// From now on every request is refused; those accepted go on to their ends.
+  /// Refuses every request from now on; accepted ones continue to their ends.
   void drain() noexcept { admission_.drain(); }
   [[nodiscard]] bool is_draining() const noexcept { return admission_.is_draining(); }
 
-  /// Requests accepted that have not ended.
+  /// Accepted requests that have not ended.
   [[nodiscard]] std::size_t in_flight() const noexcept { return models_.in_flight(); }
   /// Whether requests of this model are accepted (unless draining).
   [[nodiscard]] bool is_accepting(model_id id) const noexcept { return models_.is_accepting(id); }
@@ -197,23 +196,22 @@ class basic_engine_core {
   [[nodiscard]] bool has_device(model_id id) const noexcept {
     return devices_.pools().has_device(models_[id].pool);
   }
-  /// Changes with each answer of `has_device`.
+  /// Changes whenever a result of `has_device` does.
   [[nodiscard]] std::uint64_t service_changes() const noexcept {
     return devices_.pools().changes();
   }
-  /// The batches a device has: for each entry 0, 1 (at work) or 2 (one sent ahead).
+  /// Batches of a device: for each entry 0, 1 (running) or 2 (one sent ahead).
   [[nodiscard]] std::uint32_t outstanding(device_id d) const noexcept {
     return devices_.at_work().outstanding(d);
   }
-  /// The oldest batch of an entry that has one.
+  /// The oldest batch of a non-empty entry.
   [[nodiscard]] const deferred::batch& running(device_entry at) const noexcept {
     return devices_.at_work().oldest(at);
   }
   [[nodiscard]] const Scheduler& scheduler() const noexcept { return scheduler_; }
   /// Which devices hang or fail.
   [[nodiscard]] const device_health& health() const noexcept { return devices_.health(); }
-  /// Ends of batches, requests and probes that were not there: a backend told of one too many, or
-  /// of one that was given up before.
+  /// Reported ends of unknown batches, requests and probes: duplicates, or ends of abandoned work.
   [[nodiscard]] std::uint64_t stray_ends() const noexcept { return devices_.stray_ends(); }
   [[nodiscard]] Observer& watcher() noexcept { return observer_; }
 
@@ -233,18 +231,18 @@ class basic_engine_core {
     }
     void drop(request& r) noexcept {
       self.admission_.note_drop(r, self.scheduler_, now);
-      // One that was tried before did run.
+      // A request that was retried did run.
       self.end(r, r.attempts > 0 ? outcome::failed : outcome::dropped, now, sink);
     }
   };
 
-  /// Whom the devices' half tells.
+  /// Receives the calls of the devices' half.
   template <engine_sink Sink>
   struct owner {
     basic_engine_core& self;
     time_point now;
     Sink& sink;
-    request_list again{};  // Who is to wait for another batch.
+    request_list again{};  // Requests that will wait for another batch.
 
     [[nodiscard]] Scheduler& matcher() noexcept { return self.scheduler_; }
     [[nodiscard]] model_lives& models() noexcept { return self.models_; }
@@ -258,7 +256,7 @@ class basic_engine_core {
     void request_ended(request& r, bool failed) noexcept {
       r.state = request_state::idle;
       const auto& m = self.models_[r.model];
-      // The only device there is would pay for what is perhaps the request's fault.
+      // The only device would suffer for what may be the request's fault.
       const std::uint32_t most = self.devices_.pools().devices(m.pool) > 1 ? 255 : 1;
       if (may_run_again(r, failed, m.is_repeatable,
                         std::min(most, self.health().options().retries)) &&
@@ -312,7 +310,7 @@ class basic_engine_core {
       return sink.load_of(d);
     }
   };
-  /// Has the devices' half do something, and then those wait again who may.
+  /// Calls the devices' half, then queues the requests to be retried.
   template <engine_sink Sink, class F>
   void on_devices(time_point now, Sink& sink, F&& act) noexcept {
     owner<Sink> o{*this, now, sink};
@@ -321,7 +319,7 @@ class basic_engine_core {
     finish_removals(now, sink);
   }
 
-  /// Last in a call: the scheduler may drop some, which then waited.
+  /// Last in a call: the scheduler may drop some, which have then waited.
   template <engine_sink Sink>
   void try_again(request_list& again, time_point now, Sink& sink) noexcept {
     forward<Sink> f{*this, now, sink};
@@ -343,7 +341,7 @@ class basic_engine_core {
     }
   }
 
-  /// Those who wait where no device is in service are not to wait for one, if so asked.
+  /// If so configured, ends requests that wait for models without a device in service.
   template <engine_sink Sink>
   void hand_back(time_point now, Sink& sink) noexcept {
     for (std::uint32_t i = 0; i < models_.size(); ++i) {
@@ -352,7 +350,7 @@ class basic_engine_core {
       end_waiting(id, now, sink);
     }
   }
-  /// Requests of the model that wait end `failed`.
+  /// Ends the model's waiting requests `failed`.
   template <engine_sink Sink>
   void end_waiting(model_id id, time_point now, Sink& sink) noexcept {
     if constexpr (requires { scheduler_.models().queue(id); }) {
@@ -375,10 +373,10 @@ class basic_engine_core {
     sink.ended(r, how);
   }
 
-  // Not from within `end`: the scheduler may be in the middle of a call.
+  // Not called from `end`: the scheduler may be in the middle of a call.
   template <engine_sink Sink>
   void finish_removals(time_point now, Sink& sink) noexcept {
-    if (!models_.is_any_removed()) [[likely]]  // Also here, as this is a part of its callers.
+    if (!models_.is_any_removed()) [[likely]]  // Repeated here for inlining.
       return;
     models_.take_gone([&](model_id id) {
       forward<Sink> f{*this, now, sink};
@@ -396,12 +394,12 @@ class basic_engine_core {
   request_watch watch_;
 };
 
-/// What suits most servers: it learns how long batches take, starts them at once, and waits for
-/// larger batches when simulations of its own recent traffic say that this loses fewer requests.
-/// They run within `advance`, for a quarter millisecond at a time at most (`sliced_trials`).
+/// The default for servers: it learns batch times, starts batches at once, and waits for larger
+/// ones when simulations of its own recent traffic say that this loses fewer requests. These run
+/// within `advance`, at most a quarter millisecond at a time (`sliced_trials`).
 using engine_core = basic_engine_core<deferred::basic_tuned_scheduler<deferred::sliced_trials>>;
-/// Deferred batch scheduling as Symphony has it. It believes the profiles that it is given, and its
-/// batches are to end just in time: latencies that vary make requests late.
+/// Deferred batch scheduling as in Symphony. It trusts the given profiles and lets batches end just
+/// in time, so varying latencies make requests late.
 using deferred_core = basic_engine_core<deferred::scheduler>;
 
 }  // namespace cohort::engine

@@ -21,19 +21,19 @@
 
 namespace cohort::engine {
 
-/// How a model runs its batches on a device. Semantics: `lane` and `instance` are made of a
-/// `device_spec` on any thread, then live on the loop's. `join` ties an instance to the lane of its
-/// device; `launch` starts a batch there and reports its end, and before it may report single
-/// requests; `abandon` says whether from now on nothing touches the requests of a batch, whose end
-/// is still reported; `warm_up` runs one row and calls `done`; `abandon_warm_up` asks that row to
-/// end early, failing. Where `is_driven`, an instance also has `next_wake()`, `advance(now)` and
-/// `cancel(request, now)`. Models: `whole_batch`, `staged`.
+/// How a model runs its batches on a device. Semantics: `lane` and `instance` are constructed from
+/// a `device_spec` on any thread, then belong to the loop's. `join` attaches an instance to the
+/// lane of its device. `launch` starts a batch there and reports its end; it may report single
+/// requests earlier. `abandon` returns whether from now on nothing touches the requests of a batch,
+/// whose end is still reported. `warm_up` runs one row and calls `done`; `abandon_warm_up` asks
+/// that row to end early, failing. If `is_driven`, an instance also has `next_wake()`,
+/// `advance(now)` and `cancel(request, now)`. Models: `whole_batch`, `staged`.
 template <class P, class E, class M>
 concept batch_pipeline =
     requires(typename P::template instance<E, M>& x, typename P::template lane<E>& l,
              const deferred::batch& b, runtime::completion& done, time_point now) {
-      typename P::template model<M>;  // What the user gives.
-      typename P::template lane<E>;   // What the models of a device share.
+      typename P::template model<M>;  // Given by the user.
+      typename P::template lane<E>;   // Shared by the models of a device.
       typename P::template instance<E, M>;
       { P::is_driven } -> std::convertible_to<bool>;
       x.join(l);
@@ -43,13 +43,13 @@ concept batch_pipeline =
       { x.abandon_warm_up(now) } noexcept;
     };
 
-/// Runs batches of an engine on executors: a device of the engine is a share of one of them, and
-/// each model on a device an instance. Requests must be `tensor_request`s whose spans have the
-/// model's sizes. Nothing allocates but preparing and adding. What takes long can be prepared on
-/// any thread and added later, while others are served. Thread safety: `prepare_*` from any thread;
-/// all else but `bind` on the loop's thread; see the `setup` of `basic_engine::add_device` and
-/// `add_model`. Must outlive what it prepared. Models: `backend`; `driven_backend` if the pipeline
-/// or the executor is.
+/// Runs batches of an engine on executors: a device of the engine is a share of one of them, with
+/// an instance of each model on it. Requests must be `tensor_request`s whose spans have the model's
+/// sizes. Only preparing and adding allocate. Slow steps can be prepared on any thread and added
+/// later, while other models are served. Thread safety: `prepare_*` from any thread; all else
+/// except `bind` on the loop's thread; see the `setup` of `basic_engine::add_device` and
+/// `add_model`. Must outlive everything it prepared. Models: `backend`; `driven_backend` if the
+/// pipeline or the executor is.
 /// @tparam Model A staged model for the executor's streams, one type for all, e.g. a base class.
 /// @tparam Pipeline How a model runs its batches.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model,
@@ -72,7 +72,7 @@ class executor_backend {
     device_spec spec;
     probe_end probe;
     std::vector<std::unique_ptr<instance>> models;
-    lane work;  // Last: destroyed first, which waits for work of the models.
+    lane work;  // Destroyed first, which waits for the models' work.
   };
 
  public:
@@ -83,7 +83,7 @@ class executor_backend {
   using prepared_device = std::unique_ptr<device>;
   using prepared_model = std::unique_ptr<instance>;
 
-  /// @param executors One for each GPU; they outlive the backend. At least one.
+  /// @param executors One for each GPU; they must outlive the backend. At least one.
   explicit executor_backend(std::vector<Executor*> executors) : executors_{std::move(executors)} {}
   explicit executor_backend(Executor& executor) : executors_{&executor} {}
   executor_backend(const executor_backend&) = delete;
@@ -93,15 +93,16 @@ class executor_backend {
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
-  /// From now on `listener(device, text)` hears what executors and models say of batches that fail,
-  /// on the thread that finds out; it must be quick and not throw. Before there are devices.
+  /// Calls `listener(device, text)` from now on with the messages of executors and models about
+  /// failed batches, on the thread that detects them; it must be quick and not throw. Set it before
+  /// adding devices.
   void on_failure(std::function<void(device_id, std::string_view)> listener) {
     report_.on_failure(std::move(listener));
   }
-  /// Nothing is reported from now on; the engine calls it at its end.
+  /// Stops all reports; the engine calls it at its end.
   void unbind() noexcept { report_.unbind(); }
 
-  /// @throws config_error As the executor, and for a capacity that the pipeline does not have.
+  /// @throws config_error As the executor, and for a capacity that the pipeline does not support.
   [[nodiscard]] prepared_device prepare_device(const device_spec& spec = {}) {
     return std::make_unique<device>(*executors_[spec.gpu.index()], spec, report_);
   }
@@ -114,13 +115,13 @@ class executor_backend {
   void add_device(device_id id, const device_spec& spec = {}) {
     add_device(id, prepare_device(spec));
   }
-  /// Takes away a device whose last batch was reported. To destroy it waits for its streams.
+  /// Takes away a device whose last batch was reported. Its destructor waits for its streams.
   [[nodiscard]] prepared_device take_device(device_id id) noexcept {
     return std::move(devices_[id.index()]);
   }
 
-  /// @param on The device that the model will be on.
-  /// @throws config_error If something does not fit, or the executor has no memory left.
+  /// @param on The device that will have the model.
+  /// @throws config_error If sizes do not fit, or the executor has no memory left.
   [[nodiscard]] prepared_model prepare_model(model_type m, const device_spec& on = {}) {
     return std::make_unique<instance>(*executors_[on.gpu.index()], std::move(m), on, report_);
   }
@@ -138,7 +139,7 @@ class executor_backend {
   [[nodiscard]] prepared_model take_model(model_id id, device_id on) noexcept {
     return std::move(devices_[on.index()]->models[id.index()]);
   }
-  /// Runs one row of zeros, behind what the device has, then calls `done`.
+  /// Runs one row of zeros, behind the device's present work, then calls `done`.
   void warm_up(model_id id, device_id on, runtime::completion& done) {
     device& d = *devices_[on.index()];
     d.models[id.index()]->warm_up(d.work, done, now_);
@@ -152,20 +153,20 @@ class executor_backend {
     device& d = *devices_[b.device.index()];
     return d.models[b.model.index()]->abandon(d.work, b, now_);
   }
-  /// Runs one row of zeros of the model there. A device that does not have it cannot be tried.
+  /// Runs one row of zeros of the model there. A device without the model cannot be probed.
   void probe(device_id id, model_id with) noexcept {
     device& d = *devices_[id.index()];
     const bool has_it = with.index() < d.models.size() && d.models[with.index()] != nullptr;
     if (!has_it) return report_.probe_ended(id, false);
     d.models[with.index()]->warm_up(d.work, d.probe, now_);
   }
-  /// Has a probe that hangs end, if the model can.
+  /// Ends a hung probe, if the model can.
   void abandon_probe(device_id id, model_id with) noexcept {
     device& d = *devices_[id.index()];
     const bool has_it = with.index() < d.models.size() && d.models[with.index()] != nullptr;
     if (has_it) d.models[with.index()]->abandon_warm_up(now_);
   }
-  /// Of the stream of a device, where streams are threads of this process.
+  /// Load of the device's stream, if streams are threads of this process.
   [[nodiscard]] runtime::thread_load load_of(device_id id) const noexcept
     requires requires(const lane& l) { l.load(); }
   {
@@ -199,10 +200,10 @@ class executor_backend {
         for (Executor* e : executors_) e->advance(now);
       }
       if constexpr (Pipeline::is_driven) each_instance([&](instance& x) { x.advance(now); });
-    } while (next_of_executors() <= now);  // What instances have just started may take no time.
+    } while (next_of_executors() <= now);  // Work just started may take no time.
   }
 
-  /// What observes a model on a device, if the pipeline is observed. Loop's thread, or after the
+  /// Observer of a model on a device, if the pipeline has one. On the loop's thread, or after the
   /// engine.
   [[nodiscard]] auto& observer(model_id id, device_id on = {}) noexcept
     requires(Pipeline::is_driven)

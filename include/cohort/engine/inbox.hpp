@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What other threads tell an engine's loop.
+/// Messages from other threads to an engine's loop.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -21,14 +21,14 @@
 
 namespace cohort::engine {
 
-/// A batch ended; or one request of a batch, before it.
+/// The end of a batch, or of one request before its batch.
 struct batch_end {
   batch_ticket at;
   bool failed;
   const request* only = nullptr;  ///< The request, if it ended alone.
 };
 
-/// A probe of a device ended.
+/// The end of a probe of a device.
 struct probe_end {
   device_id device;
   bool failed;
@@ -41,10 +41,10 @@ class inbox {
  public:
   using control = std::function<void(time_point)>;
 
-  /// All that was posted since the last take.
+  /// All messages since the last take.
   struct messages {
     request_list arrivals;
-    /// So many of the arrivals, the first ones, the loop slept through.
+    /// Number of first arrivals during which the loop stayed asleep.
     std::size_t slept_through = 0;
     std::vector<batch_end> ends;
     std::vector<probe_end> probes;
@@ -57,10 +57,10 @@ class inbox {
     }
   };
 
-  /// @param wakes Whether a loop that sleeps is woken, if the request matters; if not, `wake_up` is
-  /// to follow.
-  /// @param matters `matters(request)`, as for `doze`, of whom the loop sleeps through.
-  /// @returns False if the inbox takes no more requests; the request is then untouched.
+  /// @param wakes Whether to wake a sleeping loop if the request matters; if not, `wake_up` must
+  /// follow.
+  /// @param matters `matters(request)`, as for `doze`; otherwise the loop sleeps on.
+  /// @returns False if the inbox accepts no more requests; the request is then unchanged.
   template <class F>
   bool post_arrival(request& r, bool wakes, F matters) noexcept {
     const std::lock_guard lock{mutex_};
@@ -78,16 +78,16 @@ class inbox {
   bool post_arrival(request& r, bool wakes = true) noexcept {
     return post_arrival(r, wakes, [](const request&) { return false; });
   }
-  /// Wakes a loop that sleeps though something waits for it.
+  /// Wakes a sleeping loop for messages posted without waking it.
   void wake_up() noexcept {
     const std::lock_guard lock{mutex_};
     if (has_mail()) wake();
   }
-  /// Nothing happens if the request has ended, or its cancellation is on its way.
+  /// No effect if the request has ended, or its cancellation is already posted.
   void post_cancel(request& r) {
     const std::lock_guard lock{mutex_};
     if (r.hold.load(std::memory_order_relaxed) != engine_hold::held) return;
-    waiting_.cancels.push_back(&r);  // It may throw, and then nothing has happened.
+    waiting_.cancels.push_back(&r);  // If it throws, nothing has happened.
     engine_hold held = engine_hold::held;
     if (r.hold.compare_exchange_strong(held, engine_hold::cancelling, std::memory_order_relaxed)) {
       posted();
@@ -95,7 +95,7 @@ class inbox {
       waiting_.cancels.pop_back();  // It has just ended.
     }
   }
-  /// Calls `publish()` under the lock and wakes the loop, which finds by itself what has changed.
+  /// Calls `publish()` under the lock and wakes the loop, which detects the change itself.
   template <class F>
   void nudge(F&& publish) noexcept {
     const std::lock_guard lock{mutex_};
@@ -103,23 +103,23 @@ class inbox {
     nudged_ = true;
     wake();
   }
-  /// Without memory for the message it waits for some: what has ended must be told.
+  /// If memory is short it waits for some: ends must be reported.
   void post_end(batch_end e) noexcept { post_surely(waiting_.ends, e); }
   void post_probe_end(probe_end e) noexcept { post_surely(waiting_.probes, e); }
-  /// @returns Whether the loop has ended: then nobody runs it unless the poster does.
+  /// @returns Whether the loop has ended: then the poster must run the action itself.
   bool post_control(control c) {
     const std::lock_guard lock{mutex_};
     waiting_.controls.push_back(std::move(c));
     posted();
     return ended_;
   }
-  /// The loop ends if nothing was posted since it took the last messages. @returns Whether it does.
+  /// Ends the loop if nothing was posted since it took the last messages. @returns Whether it does.
   bool end() noexcept {
     const std::lock_guard lock{mutex_};
     ended_ = !waiting_.any();
     return ended_;
   }
-  /// From now on requests are refused.
+  /// Refuses requests from now on.
   void close() noexcept {
     const std::lock_guard lock{mutex_};
     closed_ = true;
@@ -130,16 +130,16 @@ class inbox {
     return closed_;
   }
 
-  /// Swaps the messages with `empty`, whose lists must be empty; their memory is used again.
-  /// @returns Whether there was any. What is posted meanwhile may be left for the next time: who
-  /// goes to sleep asks again, under the lock.
+  /// Swaps the messages with `empty`, whose lists must be empty; their memory is reused.
+  /// @returns Whether there were any. Concurrent posts may be left for the next call; before
+  /// sleeping, the loop checks again under the lock.
   bool take(messages& empty) noexcept {
     if (!has_post_.load(std::memory_order_relaxed)) return false;
     const std::lock_guard lock{mutex_};
     has_post_.store(false, std::memory_order_relaxed);
     empty.arrivals.splice(empty.arrivals.end(), waiting_.arrivals);
     empty.slept_through = std::exchange(waiting_.slept_through, 0);
-    if (std::exchange(has_others_, false)) {  // As a rule there are arrivals alone.
+    if (std::exchange(has_others_, false)) {  // Usually there are only arrivals.
       waiting_.ends.swap(empty.ends);
       waiting_.probes.swap(empty.probes);
       waiting_.cancels.swap(empty.cancels);
@@ -148,14 +148,14 @@ class inbox {
     return empty.any();
   }
 
-  /// Whether `take` would find something.
+  /// Whether `take` would find any.
   [[nodiscard]] bool has_messages() noexcept {
     const std::lock_guard lock{mutex_};
     return waiting_.any();
   }
 
-  /// The request has ended: forgets a cancellation that is waiting here or in `taken`. A lock is
-  /// taken only for that: whose cancellation comes now finds it ended.
+  /// Forgets a pending cancellation, here or in `taken`, of a request that has ended. Takes the
+  /// lock only for that: a cancellation posted from now on finds the request ended.
   void forget(request& r, messages& taken) noexcept {
     ended_requests_.store(ended_requests_.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
@@ -166,16 +166,16 @@ class inbox {
     std::ranges::replace(taken.cancels, &r, static_cast<request*>(nullptr));
   }
 
-  /// Requests that were taken and have not been forgotten: those without an outcome.
+  /// Requests that were taken and not forgotten: those without an outcome.
   [[nodiscard]] std::size_t in_engine() noexcept {
     const std::lock_guard lock{mutex_};
     return posted_ - ended_requests_.load(std::memory_order_relaxed);
   }
 
-  /// From now on until one matters, or `rouse`, arrivals wait here and wake nobody: most then cost
-  /// neither side a wake-up. For the loop, before it sleeps.
-  /// @param matters `matters(request)`, `noexcept`, is asked once of each arrival, in their order,
-  /// under the lock; also of those that wait already.
+  /// From now on arrivals wait here without waking the loop until one matters, or `rouse`, which
+  /// saves both sides most wake-ups. Called by the loop before it sleeps.
+  /// @param matters `matters(request)`, `noexcept`, is called once for each arrival in order, under
+  /// the lock, including those already waiting.
   template <class F>
   void doze(F matters) noexcept {
     const std::lock_guard lock{mutex_};
@@ -183,19 +183,19 @@ class inbox {
     waiting_.slept_through = 0;
     for (const request& r : waiting_.arrivals) judge(r, matters);
   }
-  /// It dozes no more: every arrival wakes. `sleep_until` ends with this.
+  /// Ends dozing: every arrival wakes the loop. `sleep_until` does this at its end.
   void rouse() noexcept {
     const std::lock_guard lock{mutex_};
     is_quiet_ = false;
   }
-  /// Whether there is what wakes the loop.
+  /// Whether a message must wake the loop.
   [[nodiscard]] bool has_to_wake() noexcept {
     const std::lock_guard lock{mutex_};
     return has_mail();
   }
 
   /// Sleeps until there is a message or the machine's steady clock shows `until`.
-  /// @param dozes_until If it dozes: no longer than this.
+  /// @param dozes_until If dozing: no longer than this.
   /// @returns Whether `until` came first.
   bool sleep_until(time_point until, time_point dozes_until = distant_past) {
     std::unique_lock lock{mutex_};
@@ -212,12 +212,12 @@ class inbox {
   }
 
  private:
-  /// Whether there is what wakes the loop. Under the lock.
+  /// Whether a message must wake the loop. Under the lock.
   [[nodiscard]] bool has_mail() const noexcept {
     return waiting_.any_but_arrivals() || (!is_quiet_ && !waiting_.arrivals.empty()) || nudged_ ||
            (closed_ && !close_seen_);
   }
-  /// Under the lock: whether the loop goes on sleeping though `r` has come.
+  /// Under the lock: whether the loop sleeps on after the arrival of `r`.
   template <class F>
   void judge(const request& r, F& matters) noexcept {
     if (!is_quiet_) return;
@@ -227,7 +227,7 @@ class inbox {
       ++waiting_.slept_through;
     }
   }
-  /// @returns Whether there is; else the time has come.
+  /// @returns Whether there is a message; otherwise the time has come.
   bool wait_until(std::unique_lock<std::mutex>& lock, time_point until) {
     const auto is_there = [this] { return has_mail(); };
     if (until == never) {
@@ -251,14 +251,14 @@ class inbox {
       }
     }
   }
-  /// Under the lock, as below.
+  /// Under the lock, like `wake`.
   void posted() noexcept {
     has_post_.store(true, std::memory_order_relaxed);
     has_others_ = true;
     wake();
   }
-  /// Under the lock: once the loop has taken a message, its poster touches nothing here any more,
-  /// and the inbox may be destroyed.
+  /// Under the lock: once the loop has taken a message, its poster no longer touches the inbox,
+  /// which may be destroyed.
   void wake() noexcept {
     if (sleeping_) arrived_.notify_one();
   }
@@ -266,12 +266,12 @@ class inbox {
   std::mutex mutex_;
   std::condition_variable arrived_;
   messages waiting_;
-  std::atomic<bool> has_post_{false};           // Whether anything waits: written under the lock.
-  bool has_others_ = false;                     // But arrivals.
-  std::size_t posted_ = 0;                      // Requests, ever.
+  std::atomic<bool> has_post_{false};           // Any message waits: written under the lock.
+  bool has_others_ = false;                     // Other than arrivals.
+  std::size_t posted_ = 0;                      // Requests in total.
   std::atomic<std::size_t> ended_requests_{0};  // Written by the loop.
   bool sleeping_ = false;
-  bool is_quiet_ = false;  // Dozes.
+  bool is_quiet_ = false;  // Dozing.
   bool nudged_ = false;
   bool closed_ = false;
   bool close_seen_ = false;

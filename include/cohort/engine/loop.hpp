@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The engine's loop without its thread: inbox, admission, core and backend, turned by a caller.
+/// The engine's loop without its thread: inbox, admission, core and backend, driven by the caller.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -36,15 +36,15 @@ struct loop_options {
   std::uint32_t max_models = 256;  ///< Models at one time; at least 1.
 };
 
-/// Joins an engine core with the threads around it. `turn(now)` does all that is due and says when
-/// it must be called again; whoever calls it is the loop's thread: `basic_engine` in real time, a
-/// test or a user's own event loop in any other. Thread safety: `submit`, `wake_up`, `cancel`,
-/// `complete`, `post`, `drain`, `left` and `is_accepting` from any thread; the rest from the loop's
-/// thread.
+/// Joins an engine core with the threads around it. `turn(now)` does everything that is due and
+/// returns when it must be called again; the calling thread is the loop's thread: of `basic_engine`
+/// in real time, otherwise of a test or the user's own event loop. Thread safety: `submit`,
+/// `wake_up`, `cancel`, `complete`, `post`, `drain`, `left` and `is_accepting` from any thread; the
+/// rest from the loop's thread.
 template <serving_core Core, backend Backend, completion_context Context>
 class basic_loop {
  public:
-  /// @param runner Outlives the loop.
+  /// @param runner Must outlive the loop.
   /// @throws config_error If an option is outside its range.
   basic_loop(Core core, Backend& runner, Context context, loop_options options = {})
       : core_{std::move(core)},
@@ -58,16 +58,16 @@ class basic_loop {
   basic_loop(const basic_loop&) = delete;
   basic_loop& operator=(const basic_loop&) = delete;
   ~basic_loop() { unbind(); }
-  /// Nothing is to be reported any more, though a device may end later what was given up. From then
-  /// on the backend may be destroyed. When it has finished.
+  /// Stops the backend's reports, though a device may later end abandoned work. Afterwards the
+  /// backend may be destroyed. Call it when the loop has finished.
   void unbind() noexcept {
     if (std::exchange(is_unbound_, true)) return;
     if constexpr (requires { backend_.unbind(); }) backend_.unbind();
   }
 
-  /// Takes a request, or says at once why not; then it is untouched and the caller's. Does not
-  /// block. An accepted request gets exactly one outcome, whatever happens.
-  /// @param wakes If not, and the loop sleeps, it may sleep on until `wake_up`.
+  /// Accepts a request, or returns at once why not; then it is unchanged and the caller's. Does not
+  /// block. An accepted request gets exactly one outcome.
+  /// @param wakes If false, a sleeping loop may sleep on until `wake_up`.
   [[nodiscard]] std::optional<refusal> submit(request& r, time_point now,
                                               bool wakes = true) noexcept {
     if (const std::optional<refusal> why = doors_.enter(r, now)) {
@@ -80,47 +80,46 @@ class basic_loop {
     return std::nullopt;
   }
 
-  /// What was submitted without waking the loop is seen to.
+  /// Wakes the loop for requests that were submitted without waking it.
   void wake_up() noexcept { inbox_.wake_up(); }
 
   /// Cancels an accepted request: a waiting one ends `cancelled` soon, one in a batch when its
-  /// batch does. No effect if it has ended; so it may race with its outcome, as long as its memory
-  /// is there. If completion and cancellation tie, completion wins.
+  /// batch does. No effect if it has ended, so this may race with its outcome as long as its memory
+  /// exists. If completion and cancellation tie, completion wins.
   void cancel(request& r) { inbox_.post_cancel(r); }
 
-  /// A batch ended. For backends.
+  /// Reports the end of a batch. For backends.
   void complete(batch_ticket at, bool failed) { inbox_.post_end({at, failed}); }
 
-  /// A probe of a device ended. For backends.
+  /// Reports the end of a probe of a device. For backends.
   void complete_probe(device_id d, bool failed) { inbox_.post_probe_end({d, failed}); }
 
-  /// One request of a batch ended before its batch. For backends.
+  /// Reports the end of one request before its batch. For backends.
   void complete_request(batch_ticket at, const request& r, bool failed) {
     inbox_.post_end({at, failed, &r});
   }
-  /// As `inbox::nudge`: for backends that the loop drives and other threads feed.
+  /// Like `inbox::nudge`: for backends that the loop drives and other threads feed.
   template <class F>
   void nudge(F&& publish) noexcept {
     inbox_.nudge(std::forward<F>(publish));
   }
 
-  /// Runs `action(now)` on the loop's thread. What it throws is counted, and nobody else hears of
-  /// it.
+  /// Runs `action(now)` on the loop's thread. Its exceptions are counted and discarded.
   /// @returns As `inbox::post_control`.
   bool post(inbox::control action) { return inbox_.post_control(std::move(action)); }
 
-  /// Takes no more requests; those accepted go on to their ends.
+  /// Accepts no more requests; accepted ones continue to their ends.
   void drain() noexcept { inbox_.close(); }
-  /// What a drain would wait for, and devices that hang as they were at the end of the last turn.
+  /// Requests that a drain would wait for, and devices that hung at the end of the last turn.
   [[nodiscard]] drain_report left() noexcept {
     return {inbox_.in_engine(), hanging_.load(std::memory_order_relaxed)};
   }
 
   [[nodiscard]] bool is_accepting(model_id id) const noexcept { return doors_.is_accepting(id); }
-  /// Requests of a model that wait for a batch: a snapshot.
+  /// Number of the model's requests that wait for a batch: a snapshot.
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept { return doors_.waiting(id); }
-  /// Whether a device that may run the model is in service: a snapshot. Also of one that is being
-  /// removed, until it has gone.
+  /// Whether a device that may run the model is in service: a snapshot. Valid for a model being
+  /// removed, until it is gone.
   [[nodiscard]] bool has_device(model_id id) const noexcept { return doors_.has_device(id); }
 
   /// Adds a model; the backend must know it before its first request. Loop's thread.
@@ -134,8 +133,8 @@ class basic_loop {
                 config.scheduling.slo, core_.has_device(id), core_.scheduler().models());
     return id;
   }
-  /// As above, and then `setup(id)`, which tells the backend. If that throws, the model is gone
-  /// again, and so is its id.
+  /// As above, then calls `setup(id)`, which tells the backend. If that throws, the model and its
+  /// id are removed again.
   template <class Setup, class... Where>
   model_id set_up_model(time_point now, Setup& setup, const model_config& config, Where... where) {
     const model_id id = add_model(config, where...);
@@ -147,8 +146,8 @@ class basic_loop {
     }
     return id;
   }
-  /// Removes a model when its accepted requests have ended; then calls `gone`, if given. What that
-  /// throws is counted, and nobody else hears of it.
+  /// Removes a model when its accepted requests have ended; then calls `gone`, if given. Its
+  /// exceptions are counted and discarded.
   void remove_model(model_id id, time_point now, std::function<void()> gone = {}) {
     if (!is_accepting(id)) return;
     doors_.close(id, std::move(gone));
@@ -159,11 +158,11 @@ class basic_loop {
   template <class... Where>
   device_id add_device(time_point now, Where... where) {
     const device_id added = core_.add_device(now, where...);
-    doors_.set_least_times(core_.scheduler().models());  // Batches may share devices now.
+    doors_.set_least_times(core_.scheduler().models());  // Batches may now share devices.
     tell_of_devices();
     return added;
   }
-  /// As `set_up_model`, with a device.
+  /// Like `set_up_model`, for a device.
   template <class Setup, class... Where>
   device_id set_up_device(time_point now, Setup& setup, Where... where) {
     const device_id d = add_device(now, where...);
@@ -177,7 +176,7 @@ class basic_loop {
   }
   void remove_device(device_id d, time_point now) noexcept { core_.remove_device(d, now); }
 
-  /// Does all that is due. Arrivals come first, then ends of batches, then cancellations.
+  /// Does everything that is due. Arrivals come first, then ends of batches, then cancellations.
   /// @returns When it must be called next, if nothing is posted before.
   time_point turn(time_point now) {
     for (;;) {
@@ -191,10 +190,9 @@ class basic_loop {
       if (next > now) return next;
     }
   }
-  /// Before the loop sleeps until `next`, when it must turn: from now on arrivals that nothing
-  /// would follow from meanwhile wake nobody. `inbox::sleep_until`, or `rouse`, is to follow before
-  /// the next turn. @returns Until when, for `inbox::sleep_until`;
-  /// `distant_past`: all wake it.
+  /// Before the loop sleeps until `next`, when it must turn: from now on arrivals that change
+  /// nothing meanwhile do not wake it. `inbox::sleep_until`, or `rouse`, must follow before the
+  /// next turn. @returns The limit for `inbox::sleep_until`; `distant_past`: all arrivals wake it.
   [[nodiscard]] time_point doze_until(time_point now, time_point next) noexcept {
     const time_point until = doze_.begin(core_.scheduler(), now, next);
     if (until != distant_past) inbox_.doze(judge());
@@ -206,12 +204,12 @@ class basic_loop {
   }
 
   [[nodiscard]] const Core& core() const noexcept { return core_; }
-  /// How long after its `arrival` it sees a request that a device may take at once, on average over
-  /// about the last 256.
+  /// Mean time from a request's `arrival` until the loop sees it, for requests that a device may
+  /// take at once, over about the last 256.
   [[nodiscard]] duration arrival_delay() const noexcept {
     return duration{static_cast<duration::rep>(std::max(0.0, arrival_delay_))};
   }
-  /// How many times a `gone`, or an action that was posted, threw. Loop's thread.
+  /// How often a `gone` callback or a posted action threw. Loop's thread.
   [[nodiscard]] std::uint64_t failed_callbacks() const noexcept { return failed_callbacks_; }
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] inbox& mail() noexcept { return inbox_; }
@@ -229,7 +227,7 @@ class basic_loop {
     }
   }
   void ended(request& r, outcome how) noexcept {
-    // Who hears of it may look for another place at once.
+    // The receiver may look for another place at once.
     if (how == outcome::failed) tell_of_devices();
     if (std::exchange(r.is_waiting, false)) doors_.leave(r.model);
     if (how == outcome::dropped || how == outcome::refused || how == outcome::failed) {
@@ -270,7 +268,7 @@ class basic_loop {
   }
 
  private:
-  /// What belongs to others must not end the loop.
+  /// Callbacks must not end the loop.
   template <class F, class... Args>
   void call(const F& f, Args... args) noexcept {
     try {
@@ -291,7 +289,7 @@ class basic_loop {
       return is_refused_at_once(r.model) || doze_.matters(core_.scheduler(), r);
     };
   }
-  /// Whether who comes for the model hears from the core that he is not wanted.
+  /// Whether the core must see the model's arrivals, as it may refuse them.
   [[nodiscard]] bool is_refused_at_once(model_id id) const noexcept {
     if constexpr (requires { core_.health().options().hands_back; }) {
       if (!core_.is_accepting(id)) return true;
@@ -307,13 +305,13 @@ class basic_loop {
       taken_.arrivals.pop_front();
       r.is_waiting = true;
       if (taken_.slept_through > 0) {
-        --taken_.slept_through;  // It waited where it was for nothing.
+        --taken_.slept_through;  // It was right not to wake the loop.
       } else {
         arrivals_timed_ = std::min(arrivals_timed_ + 1, 256.0);
         arrival_delay_ +=
             (static_cast<double>((now - r.arrival).count()) - arrival_delay_) / arrivals_timed_;
       }
-      // Its model may have been removed, or its deadline become infeasible, on the way here.
+      // The model may have been removed, or the deadline have become infeasible, in the meantime.
       if (const std::optional<refusal> why = core_.submit(r, now, *this)) {
         ended(r, outcome_of(*why));
       }
@@ -368,7 +366,7 @@ class basic_loop {
   inbox inbox_;
   inbox::messages taken_;
   std::uint64_t told_changes_ = 0;  // Of the devices in service.
-  std::uint64_t told_hangs_ = 0;    // As well, of those that hang.
+  std::uint64_t told_hangs_ = 0;    // Of the devices that hang.
   std::atomic<std::size_t> hanging_{0};
   bool is_unbound_ = false;
   std::uint64_t failed_callbacks_ = 0;

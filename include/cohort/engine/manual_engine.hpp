@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An engine without a thread: a loop that its caller turns, with the interface of the real one.
+/// An engine without a thread: a loop that its caller drives, with the interface of the real one.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -19,8 +19,8 @@
 
 namespace cohort::engine {
 
-/// What `basic_engine` is in real time, in whatever time the caller says: what is written for one
-/// runs on the other, in tests, simulations and foreign event loops. Thread safety: none.
+/// `basic_engine` in the caller's time: code written for one runs on the other, in tests,
+/// simulations and other event loops. Thread safety: none.
 template <class Core, class Backend, class Context>
 class manual_engine {
   static_assert(serving_core<Core>);  // As in `basic_engine`.
@@ -28,12 +28,12 @@ class manual_engine {
   static_assert(completion_context<Context>);
 
  public:
-  /// @param runner Outlives the engine. Then tell it where to report: `runner.bind(engine)`.
+  /// @param runner Must outlive the engine. Afterwards bind its reports: `runner.bind(engine)`.
   manual_engine(Core core, Backend& runner, Context context, loop_options options = {})
       : loop_{std::move(core), runner, std::move(context), options} {}
 
   [[nodiscard]] time_point now() const noexcept { return now_; }
-  /// Lets time pass up to `until`, and does all that is due on the way.
+  /// Advances time to `until`, and does everything that becomes due.
   void run_until(time_point until) {
     for (;;) {
       const time_point next = settle();
@@ -46,10 +46,10 @@ class manual_engine {
     }
   }
 
-  /// Takes no more requests; those accepted go on to their ends.
+  /// Accepts no more requests; accepted ones continue to their ends.
   void drain() noexcept { loop_.drain(); }
-  /// As `drain`, and lets time pass until the last request has ended, but no longer than `limit`;
-  /// of `unbounded`, no longer than anything happens.  @returns What is left.
+  /// Like `drain`, and advances time until the last request has ended, by at most `limit`; if
+  /// `unbounded`, until nothing more happens.  @returns What remains.
   drain_report drain_for(duration limit) {
     drain();
     const time_point until = limit < never - now_ ? now_ + limit : never;
@@ -82,7 +82,7 @@ class manual_engine {
     return loop_.set_up_model(now_, setup, config, where...);
   }
   void remove_model(model_id id, std::function<void()> gone = {}) {
-    // Behind what was submitted, as in the real one.
+    // After earlier submissions, as in the real engine.
     loop_.post([this, id, gone = std::move(gone)](time_point now) mutable {
       loop_.remove_model(id, now, std::move(gone));
     });
@@ -96,7 +96,7 @@ class manual_engine {
   void run_inside(F action) {
     action();
   }
-  /// Has `look(loop)` see the loop, and its core.
+  /// Calls `look(loop)`, to inspect the loop and its core.
   template <class F>
   void inspect(F look) const {
     look(loop_);
@@ -108,7 +108,7 @@ class manual_engine {
   [[nodiscard]] std::size_t in_flight() const noexcept { return loop_.core().in_flight(); }
 
  private:
-  /// Does all that is due now, also what the backend told at the end of a turn.
+  /// Does everything that is due now, including reports of the backend at the end of a turn.
   time_point settle() {
     time_point next = loop_.turn(now_);
     while (loop_.mail().has_messages()) next = loop_.turn(now_);

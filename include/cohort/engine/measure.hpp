@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How long the batches of a model take on an executor, and what schedulers are told of it.
+/// Measures batch times of a model on an executor, and turns them into latency models.
 #pragma once
 
 #include <cohort/batching/slicer.hpp>
@@ -27,7 +27,7 @@ namespace cohort::engine {
   return batches;
 }
 
-/// The upper one of an even number. @param of Not empty.
+/// The upper median of an even number. @param of Not empty.
 template <class T>
 [[nodiscard]] T median(std::vector<T> of) {
   const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
@@ -35,32 +35,32 @@ template <class T>
   return *middle;
 }
 
-/// How to measure.
+/// Options of a measurement.
 struct measure_options {
   std::uint32_t max_batch = 16;  ///< Batches of 1, 2, 4, ... and this; at least 1.
   int repeats = 9;               ///< Timed runs of each batch, after one to warm up; at least 1.
 };
 
-/// What a model is measured with.
+/// Inputs of a measurement.
 struct sized_inputs {
-  std::uint32_t size = 0;           ///< Of the slices, as `runtime::slice` has it; 0: the largest.
+  std::uint32_t size = 0;           ///< Size of the slices, as in `runtime::slice`; 0: the largest.
   std::span<const std::byte> rows;  ///< As for `measured_model::set_inputs`.
 };
 
-/// How long the batches of one size and number took.
+/// Measured times of batches of one size and number.
 struct measured_batch {
   std::uint32_t size;
   std::uint32_t batch;
   duration median;               ///< Of the whole runs.
-  duration least;                ///< Of the work itself: see `measurement::busy`.
+  duration least;                ///< Shortest time of the work itself: see `measurement::busy`.
   std::vector<duration> stages;  ///< The median of each stage.
 };
 
-/// Measures batches of each size on a stream of its own: sizes in the order of `inputs`, batches
-/// ascending. All are measured in turns: a machine that is slower for a while is so for all.
-/// By the wall clock on executors whose work takes real time, by the executor's on driven ones.
-/// Takes about (repeats + 1) · inputs · Σ ℓ(b), and blocks meanwhile. Thread safety: e and m are
-/// used by this thread.
+/// Measures batches of each size on its own stream: sizes in the order of `inputs`, batches
+/// ascending. They take turns, so that a temporarily slow machine affects all equally. Uses the
+/// wall clock for executors that take real time, and the executor's clock for driven ones. Takes
+/// about (repeats + 1) · inputs · Σ ℓ(b), and blocks meanwhile. Thread safety: e and m are used by
+/// this thread.
 /// @param m Serves batches of `max_batch`.  @param inputs At least one; sizes distinct.
 /// @throws config_error If an option, or an input, is outside its range.
 /// @throws resource_error If the executor lacks the memory.  @throws device_error If the work
@@ -80,7 +80,7 @@ template <runtime::executor Executor, runtime::staged_model<typename Executor::s
   typename Executor::stream stream = e.make_stream();
   const std::vector<std::uint32_t> batches = measured_batches(o.max_batch);
   std::vector<std::vector<measurement>> runs(inputs.size() * batches.size());
-  for (int turn = 0; turn <= o.repeats; ++turn) {  // The first one warms.
+  for (int turn = 0; turn <= o.repeats; ++turn) {  // The first one is a warm-up.
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (inputs.size() > 1) model.set_inputs(inputs[i].rows);
       for (std::size_t k = 0; k < batches.size(); ++k) {
@@ -109,7 +109,7 @@ template <runtime::executor Executor, runtime::staged_model<typename Executor::s
   return out;
 }
 
-/// The same of a model whose inputs are of one size. @param rows As for `set_inputs`.
+/// Measures a model whose inputs have one size. @param rows As for `set_inputs`.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model>
 [[nodiscard]] std::vector<measured_batch> measure(Executor& e, Model& m,
                                                   std::span<const std::byte> rows,
@@ -130,7 +130,7 @@ template <runtime::executor Executor, runtime::staged_model<typename Executor::s
   return table_latency{std::move(points)};
 }
 
-/// The medians of each stage for one size: what the slicer cuts by, and pipelines plan with.
+/// The medians of each stage for one size, for slicing and for planning pipelines.
 /// @throws config_error If none has the size.
 [[nodiscard]] inline std::vector<std::vector<batching::batch_time>> stage_times(
     std::span<const measured_batch> measured, std::uint32_t size = 0) {

@@ -23,21 +23,22 @@ namespace cohort::engine {
 struct measurement {
   duration whole;                ///< From the first call to the completion.
   std::vector<duration> stages;  ///< Between the ends of the stages, on the stream.
-  /// Of `whole` what the work itself took, without the turns of other programs on its core; where
-  /// that is not known, all of it.
+  /// The part of `whole` that the work itself took, without other programs on its core; all of it
+  /// if unknown.
   duration busy;
 };
 
-/// A staged model with input and memory for batches up to a size, ready to run. Nothing is copied
-/// in a run: what rows cost on their way is the backend's. Exits are not run. Thread safety: none;
-/// on a real executor runs block for the work.
-/// @tparam Executor Any for which there is a `stage_clock`.
+/// A staged model with input and memory for batches up to a size, ready to run. A run copies
+/// nothing: the cost of copying rows belongs to the backend. Exits are not run. Thread safety:
+/// none; on a real executor runs block until the work ends.
+/// @tparam Executor Must have a `stage_clock`.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model>
 class measured_model {
  public:
   using stream = typename Executor::stream;
 
-  /// @param e, m Outlive it; m serves batches of `max_batch`.  @param rows As for `set_inputs`.
+  /// @param e, m Must outlive it; m serves batches of `max_batch`.  @param rows As for
+  /// `set_inputs`.
   /// @throws config_error As `set_inputs`, and if max_batch is 0.
   /// @throws resource_error If the executor lacks the memory.  @throws device_error If copying
   /// fails.
@@ -52,8 +53,8 @@ class measured_model {
 
   [[nodiscard]] std::size_t stages() const noexcept { return model_.stages(); }
 
-  /// The inputs of runs from now on. @param rows One after the other, each of the bytes at boundary
-  /// 0; taken in turn if they are fewer than a batch has. Read in the call alone.
+  /// Sets the inputs of later runs. @param rows Contiguous rows, each with the bytes of boundary 0;
+  /// repeated if there are fewer than a batch has. Read only during the call.
   /// @throws config_error If they are not at least one whole row.
   void set_inputs(std::span<const std::byte> rows) {
     const std::size_t row = model_.boundary_bytes(0);
@@ -73,9 +74,9 @@ class measured_model {
     finish(executor_, s);
   }
 
-  /// Runs one batch on an idle stream, which must end before this does. @param batch In 1 to
-  /// `max_batch`. @param size Of its slice.
-  /// @param given_up Of its slices; or null.
+  /// Runs one batch on an idle stream, which must be destroyed before this. @param batch In 1 to
+  /// `max_batch`. @param size Size of its slice.
+  /// @param given_up Flag of its slices; or null.
   /// @throws config_error If batch is outside its range.  @throws device_error If the work fails.
   measurement run(stream& s, std::uint32_t batch, std::uint32_t size = 0,
                   const std::atomic<bool>* given_up = nullptr) {
@@ -97,7 +98,7 @@ class measured_model {
     const duration whole = finish(executor_, s) - start;
     measurement m{.whole = whole, .stages = {}, .busy = whole};
     for (std::size_t i = 0; i < stages(); ++i) m.stages.push_back(clock_.between(i, i + 1));
-    // Two clocks: what they disagree by must not make more of the work than of all.
+    // The two clocks may disagree; the work must not exceed the whole.
     if constexpr (requires { clock_.busy(); }) m.busy = std::min(whole, clock_.busy());
     return m;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which models' requests make devices hang or fail: `model_costs`.
+/// Finds models whose requests make devices hang or fail: `model_costs`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -15,32 +15,32 @@
 
 namespace cohort::engine {
 
-/// Notes whose batch it was when a device was taken out of service, and says which model is to be
-/// suspended. Devices that fail by themselves meet models in proportion to their batches. So if a
+/// Records whose batch ran when a device was taken out of service (a cost), and decides which model
+/// to suspend. Devices that fail by themselves meet models in proportion to their batches. So if a
 /// model with the share s of all batches has had k of the last n costs, each of its own within a
-/// minute of the one before, chance alone explains that with a probability of at most exp(-n D),
+/// minute of its previous one, chance alone explains that with a probability of at most exp(-n D),
 /// where D = f ln(f/s) + (1-f) ln((1-f)/(1-s)) and f = k/n > s. A model is suspended once it has
-/// cost two devices and that is at most one case of 20: after two costs in a row with a share of a
-/// fifth, after five with a half, and never if it has nearly all batches; costs of other models in
-/// between weaken the evidence. A device that it costs again and again counts once, as that may be
-/// the device's fault, unless it is the only one there is. After its suspension another device
-/// within a minute is enough, for twice as long. Models that count as one share their batches,
-/// their costs and their suspensions. A value: owns no thread, reads no clock. O(1) a call, and
-/// O(models) once in `most_counted` batches and for a suspension; allocates only in `add_model`.
-/// Thread safety: none. Source: Chernoff's bound of the binomial distribution.
+/// cost two devices and that probability is at most 1/20: after two costs in a row with a share of
+/// 1/5, after five with 1/2, and never if it has nearly all batches; costs of other models in
+/// between weaken the evidence. Repeated costs of one device count once, as the device may be at
+/// fault, unless it is the only one. After a suspension another device within a minute suffices,
+/// for twice as long. Models that count as one share their batches, costs and suspensions. A value:
+/// owns no thread, reads no clock. O(1) a call, and O(models) once in `most_counted` batches and
+/// for a suspension; allocates only in `add_model`. Thread safety: none. Source: Chernoff's bound
+/// of the binomial distribution.
 class model_costs {
  public:
   /// How long a cost is remembered.
   static constexpr duration memory = std::chrono::minutes{1};
-  /// How long the first suspension lasts, and the longest.
+  /// Durations of the first and of the longest suspension.
   static constexpr duration shortest = std::chrono::seconds{10};
   static constexpr duration longest = std::chrono::minutes{10};
-  /// Evidence that suspends: ln 20.
+  /// Evidence required to suspend: ln 20.
   static constexpr double enough = 3;
-  /// When so many batches are counted, all counts are halved.
+  /// All counts are halved when this many batches are counted.
   static constexpr std::uint64_t most_counted = 4096;
 
-  /// A new model, under an id that may have been another's.
+  /// Adds a model; its id may have belonged to a removed one.
   /// @param counts_as As `model_config::counts_as`.
   void add_model(model_id m, std::optional<model_id> counts_as = {}) {
     if (m.index() >= models_.size()) models_.resize(m.index() + 1, {.record = none});
@@ -60,7 +60,7 @@ class model_costs {
     records_[free] = {};
     added = {.record = free, .counts_as = counts_as};
   }
-  /// A batch of the model was sent to a device. Of one that was not added nothing is noted.
+  /// Notes that a batch of the model was sent to a device. Ignores unknown models.
   void ran(model_id m) noexcept {
     if (m.index() >= models_.size()) return;
     ++records_[models_[m.index()].record].batches;
@@ -68,9 +68,9 @@ class model_costs {
     batches_ = 0;
     for (record& r : records_) batches_ += r.batches /= 2;
   }
-  /// A device was taken out of service by a batch of the model.
-  /// @param is_only Whether nothing but this device runs the model.
-  /// @returns For how long the model is suspended from now on, if it was not.
+  /// Notes that a batch of the model took a device out of service.
+  /// @param is_only Whether only this device runs the model.
+  /// @returns The duration of the model's new suspension, if it was not suspended.
   std::optional<duration> note(model_id m, device_id d, time_point now,
                                bool is_only = false) noexcept {
     ++costs_;
@@ -83,7 +83,7 @@ class model_costs {
       r.is_of_two = false;
     }
     if (is_next && is_same) {
-      ++r.before;  // Neither for the model nor against it.
+      ++r.before;  // Neither for nor against the model.
     } else {
       ++r.own;
       r.is_of_two |= is_next;
@@ -98,8 +98,8 @@ class model_costs {
     for_each_like(m, [&](model_id like) { models_[like.index()].until = r.until; });
     return r.lasts;
   }
-  /// Calls `f(model_id)` for the model and all that count as one with it, also those that have gone
-  /// and whose ids no other model has.
+  /// Calls `f(model_id)` for the model and all that count as one with it, including removed ones
+  /// whose ids are not reused.
   template <class F>
   void for_each_like(model_id m, F f) const noexcept {
     for (std::uint32_t i = 0; i < models_.size(); ++i) {
@@ -113,7 +113,7 @@ class model_costs {
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
   struct entry {
-    time_point until = distant_past;  // As the record's.
+    time_point until = distant_past;  // As in the record.
     std::uint32_t record;
     std::optional<model_id> counts_as{};
   };
@@ -121,17 +121,18 @@ class model_costs {
     time_point until = distant_past;
     duration lasts{0};
     std::uint64_t batches = 0;
-    std::uint64_t own = 0;     // Costs that count, each within a minute of the one before.
-    std::uint64_t before = 0;  // Those of any model before the first of them.
-    device_id last;            // The device of the last one, and when that was.
+    std::uint64_t own = 0;     // Costs that count, each within a minute of the previous one.
+    std::uint64_t before = 0;  // Costs of all models before the first of them.
+    device_id last;            // The device of the last one, and its time.
     time_point at = distant_past;
     bool is_of_two = false;  // More than one device, or the only one more than once.
   };
-  /// Of all batches; as if each model had had one more.
+  /// Share of all batches, with one more for each model.
   [[nodiscard]] double share(const record& r) const noexcept {
     return static_cast<double>(r.batches + 1) / static_cast<double>(batches_ + records_.size());
   }
-  /// Against the model: chance alone explains its costs in one case of exp of that, at most.
+  /// Evidence against the model: chance explains its costs with a probability of at most
+  /// exp(−evidence).
   [[nodiscard]] double evidence(const record& r) const noexcept {
     const auto all = static_cast<double>(costs_ - r.before);
     const auto own = static_cast<double>(r.own);
@@ -145,7 +146,7 @@ class model_costs {
   std::vector<entry> models_;
   std::vector<record> records_;
   std::uint64_t batches_ = 0;  // Of all models.
-  std::uint64_t costs_ = 0;    // As well.
+  std::uint64_t costs_ = 0;    // Of all models.
 };
 
 }  // namespace cohort::engine

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What threads that submit requests need to know of models: `model_door`, and the `model_doors` of
-/// a loop.
+/// A model's state for threads that submit requests: `model_door`, and the `model_doors` of a loop.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -19,8 +18,8 @@
 
 namespace cohort::engine {
 
-/// Lets requests of a model in without asking the core. Its loop writes it, but for `waiting`.
-/// Thread safety: the atomics and `enter` from any thread, the rest from the loop's.
+/// Admits requests of a model without asking the core. Its loop writes it, except `waiting`. Thread
+/// safety: the atomics and `enter` from any thread, the rest from the loop's.
 struct model_door {
   std::atomic<bool> open{false};
   std::atomic<std::uint32_t> waiting{0};  ///< For a batch, or on the way to the loop.
@@ -31,9 +30,9 @@ struct model_door {
   duration slo{0};
   std::function<void()> gone;
 
-  /// Counts a request among those that wait, or says why not. Of one that is open.
+  /// Counts a request as waiting, or returns why not. The door must be open.
   [[nodiscard]] std::optional<refusal> enter(const request& r, time_point now) noexcept {
-    // Asked again on the loop's thread: the model may just have made way for another.
+    // Checked again on the loop's thread: another model may just have replaced this one.
     if (r.size > max_request_size.load(std::memory_order_relaxed)) return refusal::too_big;
     if (now + least_time.load(std::memory_order_relaxed) > r.deadline) {
       return refusal::deadline_infeasible;
@@ -45,7 +44,7 @@ struct model_door {
     }
     return std::nullopt;
   }
-  /// One of those that wait does so no more.
+  /// Counts a request as no longer waiting.
   void leave() noexcept { waiting.fetch_sub(1, std::memory_order_relaxed); }
 };
 
@@ -59,7 +58,7 @@ class model_doors {
     expects(most > 0, "loop_options: max_models must be at least 1");
   }
 
-  /// Counts a request among those that wait, or says why not: `unknown_model` if none is open.
+  /// Counts a request as waiting, or returns why not: `unknown_model` if the door is not open.
   [[nodiscard]] std::optional<refusal> enter(const request& r, time_point now) noexcept {
     if (!is_accepting(r.model)) return refusal::unknown_model;
     return doors_[r.model.index()].enter(r, now);
@@ -68,7 +67,7 @@ class model_doors {
   [[nodiscard]] bool is_accepting(model_id id) const noexcept {
     return id.index() < most_ && doors_[id.index()].open.load(std::memory_order_acquire);
   }
-  /// Requests that wait for a batch: a snapshot.
+  /// Number of requests that wait for a batch: a snapshot.
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
     return doors_[id.index()].waiting.load(std::memory_order_relaxed);
   }
@@ -79,7 +78,7 @@ class model_doors {
 
   /// @throws config_error If there is no room for another model.
   void expect_room() const { expects(models_ < most_, "engine: more models than max_models"); }
-  /// Opens the door of a model that was added. @param models As a scheduler's, with its least time.
+  /// Opens the door of a new model. @param models As a scheduler's, with its least time.
   void open(model_id id, std::uint32_t capacity, std::uint32_t max_request_size, duration slo,
             bool has_device, const auto& models) noexcept {
     ++models_;
@@ -90,21 +89,21 @@ class model_doors {
     d.max_request_size.store(max_request_size, std::memory_order_relaxed);
     d.least_time.store(models.least_time(id), std::memory_order_relaxed);
     d.has_device.store(has_device, std::memory_order_relaxed);
-    // `waiting` stays: who is on the way to an earlier model of the id is counted there, and will
-    // leave it.
+    // `waiting` stays: requests on their way to an earlier model with this id are counted and will
+    // leave.
     d.open.store(true, std::memory_order_release);
   }
-  /// Closes it. @param gone What `removed` returns.
+  /// Closes it. @param gone Returned by `removed`.
   void close(model_id id, std::function<void()> gone) noexcept {
     doors_[id.index()].open.store(false, std::memory_order_release);
     doors_[id.index()].gone = std::move(gone);
   }
-  /// A model that was closed has ended. @returns Whom to tell, or an empty function.
+  /// Ends a closed model. @returns The function to call, or an empty one.
   [[nodiscard]] std::function<void()> removed(model_id id) noexcept {
     --models_;
     return std::exchange(doors_[id.index()].gone, {});
   }
-  /// The least times of models may have changed, as batches share a device.
+  /// Updates the least times of models, which change as batches share a device.
   void set_least_times(const auto& models) noexcept {
     for (std::uint32_t i = 0; i < ids_; ++i) {
       const model_id id{i};
@@ -113,17 +112,17 @@ class model_doors {
       }
     }
   }
-  /// @param core Its `has_device(id)` of some models may have changed.
+  /// @param core Its `has_device(id)` may have changed for some models.
   [[gnu::cold]] void set_devices(const auto& core) noexcept {
     for (std::uint32_t i = 0; i < ids_; ++i) {
       doors_[i].has_device.store(core.has_device(model_id{i}), std::memory_order_relaxed);
     }
   }
-  /// So many requests stop to wait, as their batch starts.
+  /// Counts requests as no longer waiting when their batch starts.
   void launched(model_id id, std::uint32_t count) noexcept {
     doors_[id.index()].waiting.fetch_sub(count, std::memory_order_relaxed);
   }
-  /// A request waits again.
+  /// Counts a request as waiting again.
   void wait_again(model_id id) noexcept {
     doors_[id.index()].waiting.fetch_add(1, std::memory_order_relaxed);
   }
@@ -133,7 +132,7 @@ class model_doors {
   std::unique_ptr<model_door[]> doors_;
   std::uint32_t most_;
   std::uint32_t models_ = 0;
-  std::uint32_t ids_ = 0;  // So many they have had; the least one is free for the next.
+  std::uint32_t ids_ = 0;  // Ids used so far; the smallest free one is next.
 };
 
 }  // namespace cohort::engine

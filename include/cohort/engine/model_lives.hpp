@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The models of an engine from the day they come to the day they are gone: `model_lives`.
+/// The models of an engine from addition to removal: `model_lives`.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -16,52 +16,53 @@
 
 namespace cohort::engine {
 
-/// One model, as the engine needs to know it.
+/// One model's configuration in an engine.
 struct model_config {
   deferred::model_config scheduling;
   std::uint32_t max_request_size = UINT32_MAX;  ///< Largest `request::size` accepted; at least 1.
-  /// Whether to run a request twice is as good as once: then those of a batch that failed or hangs
-  /// are tried again.
+  /// Whether running a request twice is harmless: then requests of a failed or hung batch are
+  /// retried.
   bool is_repeatable = false;
-  /// Models for which this is the same, in any numbering, are instances of one: the health rules
-  /// count the devices that their requests cost together, and suspend all of them at once. By
-  /// default a model counts alone. With several threads (`sharded_engine`) nothing is suspended.
+  /// Models with the same value, in any numbering, are instances of one: the health rules count the
+  /// devices that their requests cost together, and suspend all of them at once. By default a model
+  /// counts alone. With several threads (`sharded_engine`) nothing is suspended.
   std::optional<model_id> counts_as{};
-  /// What a batch may last although less is expected of it: the health rules take it to be expected
-  /// where that is more. For models whose requests differ more than their sizes say.
+  /// Minimum run time that the health rules expect of a batch. For models whose run times vary more
+  /// than their sizes say.
   duration longest_run{0};
 
-  /// Of what is not the scheduler's.  @throws config_error If a field is outside its range.
+  /// Checks the fields that are not the scheduler's.  @throws config_error If a field is outside
+  /// its range.
   void validate() const {
     expects(max_request_size > 0, "model_config: max_request_size must be at least 1");
     expects(longest_run >= duration{0}, "model_config: longest_run must be at least 0");
   }
 };
 
-/// Counts what of each model is under way. One that is removed is gone when no request of it is in
-/// flight, and no device has a batch of it or a probe with it; then its id may be another's. A
-/// value. O(1) a call but `take_gone`; allocates only in `add`. Thread safety: none.
+/// Counts the requests and work in progress of each model. A removed model is gone when none of its
+/// requests is in flight, and no device has a batch of it or a probe with it; then its id may be
+/// reused. A value. O(1) a call except `take_gone`; allocates only in `add`. Thread safety: none.
 class model_lives {
  public:
-  /// What does not change.
+  /// Constant properties.
   struct traits {
     std::uint32_t max_request_size = UINT32_MAX;
     bool is_repeatable = false;
-    deferred::pool_id pool{};  ///< Whose devices run it.
+    deferred::pool_id pool{};  ///< Its devices run the model.
     duration longest_run{0};
   };
   struct model : traits {
     bool accepting = false;
     bool removing = false;
     std::size_t in_flight = 0;
-    std::size_t at_work = 0;  ///< Batches that devices have, and probes.
+    std::size_t at_work = 0;  ///< Batches on devices, and probes.
   };
 
   void add(model_id id, const traits& t) {
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
     models_[id.index()] = model{t, true};
   }
-  /// Accepts no more. @returns Whether it did.
+  /// Accepts no more requests. @returns Whether it accepted them before.
   bool close(model_id id) noexcept {
     if (!is_accepting(id)) return false;
     models_[id.index()].accepting = false;
@@ -78,13 +79,13 @@ class model_lives {
     --models_[id.index()].in_flight;
     --in_flight_;
   }
-  /// Of a batch, or of a probe.
+  /// For a batch or a probe.
   void begin_work(model_id id) noexcept { ++models_[id.index()].at_work; }
   void end_work(model_id id) noexcept { --models_[id.index()].at_work; }
 
-  /// Whether a model was removed and is not gone.
+  /// Whether a removed model is not gone yet.
   [[nodiscard]] bool is_any_removed() const noexcept { return removing_ > 0; }
-  /// Calls `gone(id)` for each that was removed and is gone, once. O(1) while none is removed.
+  /// Calls `gone(id)` once for each removed model that is gone. O(1) while none is removed.
   template <class F>
   void take_gone(F gone) noexcept {
     if (removing_ == 0) return;
@@ -98,15 +99,15 @@ class model_lives {
   }
 
   [[nodiscard]] const model& operator[](model_id id) const noexcept { return models_[id.index()]; }
-  /// Ids below it have been models.
+  /// Upper bound of the ids used so far.
   [[nodiscard]] std::uint32_t size() const noexcept {
     return static_cast<std::uint32_t>(models_.size());
   }
   [[nodiscard]] bool is_accepting(model_id id) const noexcept {
     return id.index() < models_.size() && models_[id.index()].accepting;
   }
-  /// One that devices of the pool run and that stays, if there is one.
-  /// @param behind If given, the next one behind it, in turn: itself only where it is alone.
+  /// A model of the pool that is not being removed, if there is one.
+  /// @param behind If given, the next model after it in turn: itself only if there is no other.
   [[nodiscard]] std::optional<model_id> any_of(deferred::pool_id pool,
                                                std::optional<model_id> behind = {}) const noexcept {
     const std::size_t first = behind ? behind->index() + 1 : 0;
@@ -117,7 +118,7 @@ class model_lives {
     }
     return std::nullopt;
   }
-  /// Whether devices of the model's pool also run another model that stays.
+  /// Whether the model's pool has another model that is not being removed.
   [[nodiscard]] bool has_other(model_id than) const noexcept {
     return std::ranges::any_of(models_, [&](const model& m) {
       return m.accepting && m.pool == (*this)[than].pool && &m != &(*this)[than];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Partitions of devices as devices of a running engine.
+/// Makes partitions of GPUs devices of a running engine.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -27,15 +27,15 @@
 
 namespace cohort::engine {
 
-/// A model as one partition serves it: how the engine schedules it, and what its backend runs.
+/// A model as served by one partition: its configuration in the engine, and what its backend runs.
 template <class Prepared>
 struct partition_model {
   model_config config;
   Prepared prepared;  ///< The backend's `prepared_model`.
 };
 
-/// The latencies of a model of the grid on a partition of this size, as measured: for batches of at
-/// most `max_batch`, each `factor` times as long.
+/// Measured latencies of a model of the grid on a partition of this size, for batches of at most
+/// `max_batch`, times `factor`.
 [[nodiscard]] inline latency_curve latency_on(const packing::latency_grid& grid, model_id m,
                                               device_share size,
                                               std::uint32_t max_batch = UINT32_MAX,
@@ -53,8 +53,9 @@ struct partition_model {
                        std::min(max_batch, table.max_batch())};
 }
 
-/// How a partition of this size runs a model of the grid: measured latencies, and its SLO. A
-/// partition too small for the SLO gets one that it can keep: deadlines are the requests' own.
+/// Configuration of a model of the grid on a partition of this size: measured latencies, and its
+/// SLO. If the partition is too small for the SLO, it gets a feasible one: requests have their own
+/// deadlines.
 /// @param capacity Of the partitions.
 [[nodiscard]] inline model_config config_on(const packing::latency_grid& grid, model_id m,
                                             device_share size, std::uint32_t queue_capacity = 4096,
@@ -73,12 +74,13 @@ concept loads_partition_models = requires(L& load, model_id m, device_id gpu, de
 };
 }  // namespace requirement
 
-/// An engine with pools, to which models and devices come and go while it runs. Semantics:
-/// `add_device(setup, pool)` and `add_model(config, setup, pool)` call `setup(id)` on the engine's
-/// thread before anything runs there; `remove_model(id, gone)` calls `gone()` there when its last
-/// request has ended; `run_inside(action)` runs and waits for it; `has_device(id)` tells from any
-/// thread whether a device of the model's pool is in service, until the model has gone. Models:
-/// `basic_engine` and `manual_engine` over a `deferred::basic_pooled_scheduler`.
+/// An engine with pools, in which models and devices are added and removed while it runs.
+/// Semantics: `add_device(setup, pool)` and `add_model(config, setup, pool)` call `setup(id)` on
+/// the engine's thread before anything runs there; `remove_model(id, gone)` calls `gone()` there
+/// when its last request has ended; `run_inside(action)` runs an action there and waits for it;
+/// `has_device(id)` returns from any thread whether a device of the model's pool is in service,
+/// until the model is gone. Models: `basic_engine` and `manual_engine` over a
+/// `deferred::basic_pooled_scheduler`.
 template <class E>
 concept pooled_engine = requires(E& e, void (*setup)(device_id), deferred::pool_id pool,
                                  std::uint32_t capacity, model_id id, void (*gone)(), device_id d,
@@ -91,9 +93,9 @@ concept pooled_engine = requires(E& e, void (*setup)(device_id), deferred::pool_
   { e.add_model(std::move(c), setup, pool) } -> std::same_as<model_id>;
 } && requirement::tells_of_devices<E>;
 
-/// A backend whose devices are partitions. Semantics: `prepare_device(spec)` takes long, on
-/// any thread, and gives a `prepared_device`; what adds, takes away and warms up belongs to the
-/// engine's thread. `warm_up(model, device, done)` runs once for itself, then completes `done`.
+/// A backend whose devices are partitions. Semantics: `prepare_device(spec)` is slow, may run on
+/// any thread, and returns a `prepared_device`; adding, taking away and warming up belong to the
+/// engine's thread. `warm_up(model, device, done)` runs the model once, then completes `done`.
 /// Models: `executor_backend`, `profile_backend`.
 template <class B>
 concept partition_backend = requires(B& b, const device_spec& spec, device_id d,
@@ -108,15 +110,14 @@ concept partition_backend = requires(B& b, const device_spec& spec, device_id d,
   b.take_model(id, d);
 };
 
-/// Makes each partition a device of the engine, in a pool of its own, and each model loaded there
-/// a model of the engine's that belongs to that pool: an instance. So partitions do not share work,
-/// as planned, and what is drained is one instance. What makes partitions hang or fail is the
-/// model, not the instance: its instances are suspended together (`model_config::counts_as`).
-/// Loading and freeing happen on the caller's thread; the engine's does what takes no time. Thread
-/// safety: one thread, not the engine's.
+/// Makes each partition a device of the engine, in its own pool, and each model loaded there a
+/// model of the engine in that pool: an instance. So partitions do not share work, as planned, and
+/// each instance drains separately. If a model makes partitions hang or fail, its instances are
+/// suspended together (`model_config::counts_as`). Loading and freeing happen on the caller's
+/// thread; the engine's thread only does quick steps. Thread safety: one thread, not the engine's.
 /// @tparam Engine `pooled_engine`.  @tparam Backend `partition_backend`.
-/// @tparam Loader `loader(model, gpu, size)` gives a `partition_model`. What it throws, `load`
-/// does.
+/// @tparam Loader `loader(model, gpu, size)` returns a `partition_model`; its exceptions pass
+/// through `load`.
 template <class Engine, class Backend, class Loader>
 class partition_host {
   static_assert(pooled_engine<Engine>);  // As in `basic_engine`.
@@ -124,7 +125,7 @@ class partition_host {
   static_assert(requirement::loads_partition_models<Loader, Backend>);
 
  public:
-  /// @param engine, runner Outlive the host. Nothing else adds to pools of the engine.
+  /// @param engine, runner Must outlive the host. No other code may add to pools of the engine.
   /// @param capacity Of each partition.
   partition_host(Engine& engine, Backend& runner, Loader loader, std::uint32_t capacity = 1)
       : engine_{engine}, backend_{runner}, loader_{std::move(loader)}, capacity_{capacity} {}
@@ -186,7 +187,7 @@ class partition_host {
     take([&] { return backend_.take_device(d); });
     pools_[devices_[d.index()].pool] = false;
   }
-  /// Of one on which nothing is loaded nobody knows: it is not.
+  /// False if nothing is loaded there, as its state is then unknown.
   [[nodiscard]] bool is_out(device_id d) const noexcept {
     return std::ranges::any_of(devices_[d.index()].loaded,
                                [this](model_id id) { return !engine_.has_device(id); });
@@ -197,7 +198,7 @@ class partition_host {
     device_id gpu;
     device_share size;
     std::size_t pool = 0;
-    std::vector<model_id> loaded{};  // Of the engine.
+    std::vector<model_id> loaded{};  // Ids in the engine.
   };
   struct instance : runtime::completion {
     std::atomic<bool> warm{false};
@@ -207,7 +208,7 @@ class partition_host {
   static deferred::pool_id pool_of(std::size_t i) noexcept {
     return deferred::pool_id{static_cast<std::uint32_t>(i)};
   }
-  /// Takes something away on the engine's thread, and destroys it here.
+  /// Takes an object away on the engine's thread, and destroys it here.
   template <class F>
   void take(F away) {
     if constexpr (std::is_void_v<decltype(away())>) {
@@ -222,9 +223,9 @@ class partition_host {
   Backend& backend_;
   Loader loader_;
   std::uint32_t capacity_;
-  std::vector<partition> devices_;                    // By device of the engine.
-  std::vector<std::unique_ptr<instance>> instances_;  // By model of the engine.
-  std::vector<bool> pools_;                           // Which are in use.
+  std::vector<partition> devices_;                    // By the engine's device.
+  std::vector<std::unique_ptr<instance>> instances_;  // By the engine's model.
+  std::vector<bool> pools_;                           // Whether each is in use.
 };
 
 }  // namespace cohort::engine

@@ -21,21 +21,21 @@
 
 namespace cohort::engine {
 
-/// One place where a model is served: an instance, which is a model of the engine's.
+/// One place that serves a model: an instance, which is a model of the engine.
 struct route {
   model_id instance;
-  double rate_rps = 0;  ///< What the plan gives it: requests are shared out in these proportions.
+  double rate_rps = 0;  ///< Planned rate: requests are distributed in these proportions.
 
   friend bool operator==(const route&, const route&) = default;
 };
 
-/// What has partitions. Semantics: `create` makes a partition of a GPU, without models. `load(d,
+/// Owns partitions. Semantics: `create` makes a partition of a GPU, without models. `load(d,
 /// model)` makes an instance of a model there, which gets no requests, and returns its id;
-/// `warm_up` starts to run it once, and `is_warm` tells when that has ended. `drain` starts to end
-/// what an instance was given, and it is given no more; `is_drained` tells when nothing is left,
-/// and then `unload` frees it. `destroy` removes a partition without instances. `is_out` tells
-/// whether a partition hangs or fails, and so gets no work. None of them waits for a partition.
-/// Models: `partition_host`.
+/// `warm_up` starts a first run, and `is_warm` returns whether that has ended. `drain` stops new
+/// requests to an instance and lets the present ones end; `is_drained` returns whether none are
+/// left, and then `unload` frees it. `destroy` removes a partition without instances. `is_out`
+/// returns whether a partition hangs or fails, and so gets no work. None of them waits for a
+/// partition. Models: `partition_host`.
 template <class H>
 concept plan_host = requires(H& h, device_id gpu, device_share size, device_id d, model_id m) {
   { h.create(gpu, size) } -> std::same_as<device_id>;
@@ -49,38 +49,37 @@ concept plan_host = requires(H& h, device_id gpu, device_share size, device_id d
   { h.is_out(d) } -> std::same_as<bool>;
 };
 
-/// What shares requests out. Semantics: when `set` returns, requests of the model go to these
-/// instances and to no other. Models: `plan_router`.
+/// Distributes requests. Semantics: when `set` returns, requests of the model go only to these
+/// instances. Models: `plan_router`.
 template <class R>
 concept routing = requires(R& h, model_id m, std::span<const route> r) { h.set(m, r); };
 
-/// A partition from which nothing is to be hoped for the moment.
+/// A partition that cannot be used at present.
 struct sick_partition {
   device_id gpu;
-  device_id partition;    ///< As the host names it.
-  bool warms_up = false;  ///< It is out for a first run that does not end; else the host says so.
+  device_id partition;    ///< The host's id.
+  bool warms_up = false;  ///< Out as a first run does not end; if false, the host says so.
 
   friend bool operator==(const sick_partition&, const sick_partition&) = default;
 };
 
-/// Carries out transitions, step by step and in their order. A value: it owns no thread, reads no
-/// clock and waits for nothing. Where a step must wait, `advance` returns, and is called again
-/// later: when it suits the caller, as nothing depends on how soon. At every moment the plan in
-/// service is that of the steps done so far, in which each model that the transition does not call
-/// interrupted has a warm instance.
+/// Carries out transitions, step by step in order. A value: it owns no thread, reads no clock and
+/// never blocks. If a step must wait, `advance` returns and is called again later, at any time. At
+/// every moment the plan in service is that of the completed steps, in which each model has a warm
+/// instance unless the transition lists it as interrupted.
 ///
-/// A partition is out if the host says so, or if a first run on it has not ended in time. Then its
-/// GPU is set aside with all that is on it, as it is: no step waits for it any more. What was begun
-/// there, a first run or a drain, stays begun, and keeps its share and its memory until it ends.
-/// The transition is cut short, as it was made for other GPUs: what was begun elsewhere is ended,
-/// the rest of its steps is not done. Go on with one that is made from `live()` and `set_aside()`.
-/// Complexity: O(partitions · models) a step. Thread safety: none.
+/// A partition is out if the host says so, or if a first run on it has not ended in time. Its GPU
+/// is then set aside unchanged, with everything on it: no step waits for it any more. A first run
+/// or drain in progress there keeps its share and its memory until it ends. The transition is cut
+/// short, because it was made for other GPUs: steps in progress elsewhere are completed, and the
+/// rest are dropped. Continue with one made from `live()` and `set_aside()`. Complexity:
+/// O(partitions · models) a step. Thread safety: none.
 template <plan_host Host, routing Router>
 class plan_applier {
  public:
-  /// @param host, router Outlive the applier.
-  /// @param longest_warm_up A first run that takes longer counts as one that hangs; above 0. It may
-  /// take seconds on a GPU that is well.
+  /// @param host, router Must outlive the applier.
+  /// @param longest_warm_up A first run that takes longer counts as hung; above 0. It may take
+  /// seconds on a healthy GPU.
   /// @throws config_error If that is out of its range.
   plan_applier(Host& host, Router& router, duration longest_warm_up = std::chrono::seconds{10})
       : host_{host}, router_{router}, longest_warm_up_{longest_warm_up} {
@@ -91,7 +90,7 @@ class plan_applier {
   [[nodiscard]] bool is_idle() const noexcept { return next_ == steps_.size(); }
   /// Whether the last transition was cut short.
   [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
-  /// All partitions, as they are.
+  /// All partitions in their present state.
   [[nodiscard]] std::vector<packing::live_gpulet> live() const {
     std::vector<packing::live_gpulet> all;
     for (const partition& p : partitions_) {
@@ -105,7 +104,7 @@ class plan_applier {
     }
     return all;
   }
-  /// GPUs that are left as they are.
+  /// GPUs that are left unchanged.
   [[nodiscard]] const std::vector<device_id>& set_aside() const noexcept { return set_aside_; }
   /// Partitions that are out; all of them on GPUs that are set aside.
   [[nodiscard]] std::vector<sick_partition> sick() const {
@@ -116,8 +115,8 @@ class plan_applier {
     return all;
   }
 
-  /// Starts a transition, made from `live()` and `set_aside()`. Then call `advance` until it
-  /// returns true. @throws config_error If the one before has not ended.
+  /// Starts a transition made from `live()` and `set_aside()`. Then call `advance` until it returns
+  /// true. @throws config_error If the previous one has not ended.
   void begin(packing::transition t) {
     expects(is_idle(), "plan_applier: the transition before must have ended");
     steps_ = std::move(t.steps);
@@ -125,9 +124,9 @@ class plan_applier {
     was_cut_ = false;
   }
 
-  /// Looks who is out, and does steps until one must wait or none are left. What the host throws
-  /// goes through: the step is then not done, what is in service stays so, and the next call tries
-  /// it again.
+  /// Checks which partitions are out, and does steps until one must wait or none are left.
+  /// Exceptions of the host pass through: the step is then not done, the plan in service stays, and
+  /// the next call tries again.
   /// @returns Whether none are left; then see `was_cut`.
   bool advance(time_point now) {
     look(now);
@@ -139,8 +138,8 @@ class plan_applier {
     return true;
   }
 
-  /// GPUs that were set aside count as any other from now on, if no partition of theirs is out and
-  /// all that was begun there has ended. When idle. @returns Whether there was one.
+  /// Uses set-aside GPUs again if none of their partitions is out and everything in progress there
+  /// has ended. Call it when idle. @returns Whether there was one.
   bool take_back() {
     expects(is_idle(), "plan_applier: the transition before must have ended");
     return std::erase_if(set_aside_, [this](device_id gpu) {
@@ -166,7 +165,7 @@ class plan_applier {
     packing::partition_id id;
     device_id gpu;
     device_share size;
-    device_id device;  // The host's.
+    device_id device;  // The host's id.
     double duty_ms = 0;
     health state = health::well;
     std::vector<loaded_model> loaded{};
@@ -196,7 +195,7 @@ class plan_applier {
     return *at;
   }
 
-  /// Who is out now? A GPU on which somebody newly is, is set aside.
+  /// Checks which partitions are out, and sets the GPUs of new ones aside.
   void look(time_point now) {
     bool is_new = false;
     for (partition& p : partitions_) {
@@ -211,7 +210,7 @@ class plan_applier {
     }
     if (is_new) cut();
   }
-  /// Leaves out all steps, but for the end of what the present one has begun on a GPU that is well.
+  /// Drops all steps, except completing what the present one has begun on a healthy GPU.
   void cut() {
     if (is_idle()) return;
     was_cut_ = true;
@@ -270,7 +269,7 @@ class plan_applier {
     }
   }
 
-  /// Of what was left begun on GPUs that are set aside: no step is about it.
+  /// Ends what was in progress on GPUs that are set aside, as no step does.
   void end_what_was_begun() {
     for (partition& p : partitions_) {
       for (std::size_t i = 0; i < p.loaded.size(); ++i) {
@@ -283,7 +282,7 @@ class plan_applier {
     }
   }
 
-  /// A partition serves these models from now on: new routes for them and for those before.
+  /// Makes a partition serve these models: sets new routes for them and for its earlier ones.
   void serve(partition& p, const std::vector<packing::placed_model>& models) {
     const std::vector<packing::placed_model> before = std::exchange(p.serving, models);
     std::vector<model_id> touched;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Keeps a running engine on a plan and, if it has a planner, on the plans that follow the load.
+/// Keeps a running engine on a plan and, with a planner, on plans that follow the load.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -26,10 +26,10 @@
 
 namespace cohort::engine {
 
-/// Makes the next plan. Semantics: `end_period(arrived, ended, violated, lasted)` is told once a
-/// period how many requests arrived by model, how many ended and how many of those missed their
-/// SLO, and how long the period was; it answers with the next plan, or with none. `plan_on(gpus)`
-/// makes one for so many GPUs, as its plans from then on are; empty if none is left. Models:
+/// Makes the next plan. Semantics: `end_period(arrived, ended, violated, lasted)` is called once a
+/// period with the requests that arrived by model, the number that ended and that missed their SLO,
+/// and the length of the period; it returns the next plan, or none. `plan_on(gpus)` makes a plan
+/// for that many GPUs, as its later plans are; empty if none is left. Models:
 /// `packing::periodic_planner`.
 template <class P>
 concept plan_maker =
@@ -41,28 +41,29 @@ concept plan_maker =
       { p.plan_on(gpus) } -> std::same_as<packing::plan>;
     };
 
-/// How a plan is followed.
+/// Options of following a plan.
 struct follower_options {
-  duration look = std::chrono::milliseconds{100};       ///< Between looks who is out; above 0.
+  duration look = std::chrono::milliseconds{100};       ///< Between checks for outages; above 0.
   duration longest_warm_up = std::chrono::seconds{10};  ///< As `plan_applier`.
 };
 
-/// Joins planner, transitions and applier into the loop that a server runs beside its engine: what
-/// `sim::run_closed_loop` does in virtual time. It owns no thread and reads no clock: whoever calls
-/// `advance` lends the thread on which models are loaded and plans are made. A period does not end
-/// while a transition is under way: it is as much longer.
+/// Joins planner, transitions and applier into the loop that a server runs beside its engine:
+/// `sim::run_closed_loop` does the same in virtual time. It owns no thread and reads no clock:
+/// models are loaded and plans are made on the thread that calls `advance`. A period is extended
+/// until a transition in progress has ended.
 ///
-/// A GPU with a partition that is out is left as it is (`plan_applier`), and not planned on. As
-/// soon as that is noticed there is a plan for the GPUs that are left, if there is a planner. When
-/// all is well there again it counts from the end of the period on: one that comes and goes must
-/// not cost a transition each time. Without a planner the plan stays; what of it was not in service
-/// yet follows where it can, and on that GPU when it is back. Thread safety: `arrived` and `ended`
-/// from any thread; the rest from one thread. Complexity: `arrived` and `ended` O(1); `advance`
-/// that of the planner and the applier.
+/// A GPU with a partition that is out is left unchanged (`plan_applier`) and not planned on. With a
+/// planner, a plan for the remaining GPUs is made at once. A recovered GPU counts again only from
+/// the end of the period, so that an intermittent one does not cause a transition each time.
+/// Without a planner the plan stays; its parts not yet in service follow where possible, and on
+/// that GPU when it is back. Thread safety: `arrived` and `ended` from any thread; the rest from
+/// one thread. Complexity: `arrived` and `ended` O(1); `advance` that of the planner and the
+/// applier.
 template <plan_host Host, routing Router, plan_maker Planner>
 class plan_follower {
  public:
-  /// @param grid, host, router Outlive the follower. @param limits What it sets aside is not used.
+  /// @param grid, host, router Must outlive the follower. @param limits GPUs set aside there are
+  /// not used.
   /// @throws config_error If an option is out of its range.
   plan_follower(const packing::latency_grid& grid, packing::transition_limits limits, Host& host,
                 Router& router, follower_options o = {})
@@ -77,28 +78,30 @@ class plan_follower {
 
   /// Begins to put a plan into service; `advance` carries it out. @returns The models that cannot
   /// be served meanwhile; see `packing::plan_transition`.
-  /// @throws config_error If the plan exceeds the limits, or another one is on its way.
+  /// @throws config_error If the plan exceeds the limits, or another one is in progress.
   std::vector<model_id> begin(const packing::plan& p) {
     go_to(p);
     ++plans_;
     return interrupted_;
   }
 
-  /// From now on plans follow the load. @param planner Plans on all GPUs; outlives the follower.
+  /// Follows the load with plans from now on. @param planner Plans on all GPUs; must outlive the
+  /// follower.
   void follow(Planner& planner, time_point now) {
     planner_ = &planner;
     period_began_ = now;
   }
 
-  /// A request of the model came, whether or not it was taken.
+  /// Counts an arrived request of the model, whether or not it was accepted.
   void arrived(model_id m) noexcept { arrived_[m.index()].fetch_add(1, std::memory_order_relaxed); }
-  /// An accepted request ended. @param in_time Whether it met its SLO.
+  /// Counts the end of an accepted request. @param in_time Whether it met its SLO.
   void ended(bool in_time) noexcept {
     ended_.fetch_add(1, std::memory_order_relaxed);
     if (!in_time) violated_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  /// Does all that is due. What host or planner throw goes through; the next call tries again.
+  /// Does everything that is due. Exceptions of host or planner pass through; the next call tries
+  /// again.
   /// @returns When to call again: `now` while a step waits for something.
   time_point advance(time_point now) {
     for (;;) {
@@ -115,24 +118,23 @@ class plan_follower {
     return applier_.advance(now) ? now + std::min(look_, planner_->period()) : now;
   }
 
-  /// Whether the plan that was begun last is in service, but for what is to be on GPUs that are set
-  /// aside.
+  /// Whether the latest plan is in service, except on GPUs that are set aside.
   [[nodiscard]] bool is_idle() const noexcept { return applier_.is_idle() && !applier_.was_cut(); }
-  /// All partitions, as they are.
+  /// All partitions in their present state.
   [[nodiscard]] std::vector<packing::live_gpulet> live() const { return applier_.live(); }
-  /// GPUs that plans do not count on, as a partition there is out, or was in this period.
+  /// GPUs that plans do not use, because a partition there is out, or was in this period.
   [[nodiscard]] const std::vector<device_id>& set_aside() const noexcept {
     return applier_.set_aside();
   }
   /// Partitions that are out.
   [[nodiscard]] std::vector<sick_partition> sick() const { return applier_.sick(); }
-  /// Models that the plan that was begun last could not keep served on the way.
+  /// Models that the latest plan could not keep in service during its transition.
   [[nodiscard]] const std::vector<model_id>& interrupted() const noexcept { return interrupted_; }
-  /// Plans that were begun.
+  /// Number of plans begun.
   [[nodiscard]] std::uint64_t plans() const noexcept { return plans_; }
 
  private:
-  /// Begins a transition to a plan from what there is.
+  /// Begins the transition from the present state to a plan.
   void go_to(const packing::plan& p) {
     packing::transition_limits limits = limits_;
     limits.set_aside = applier_.set_aside();
@@ -154,7 +156,7 @@ class plan_follower {
     return p;
   }
 
-  /// Goes on without the GPUs that are newly set aside. @returns Whether there is something to do.
+  /// Continues without the GPUs newly set aside. @returns Whether there is something to do.
   bool go_round() {
     if (planner_ != nullptr && usable_gpus() < planned_gpus_ && take(plan_on_usable())) {
       return true;
@@ -163,8 +165,7 @@ class plan_follower {
     go_to(plan_);
     return true;
   }
-  /// @returns Whether the plan was begun. Where nothing can be planned for, what is in service is
-  /// better than nothing.
+  /// @returns Whether the plan was begun. If no plan is possible, the present one stays.
   bool take(const packing::plan& p) {
     if (p.empty() && !applier_.live().empty()) return false;
     begin(p);
@@ -178,7 +179,7 @@ class plan_follower {
       counts.push_back(arrived_[m].exchange(0, std::memory_order_relaxed));
     }
     const std::uint64_t violated = violated_.exchange(0, std::memory_order_relaxed);
-    // Read behind the violated ones, it counts each of them.
+    // Read after the violated ones, so that it includes each of them.
     const std::uint64_t ended = ended_.exchange(0, std::memory_order_relaxed);
     std::optional<packing::plan> next =
         planner_->end_period(counts, std::max(ended, violated), violated, lasted);
@@ -190,11 +191,11 @@ class plan_follower {
   const packing::latency_grid& grid_;
   packing::transition_limits limits_;
   duration look_;
-  std::uint32_t planned_gpus_;  // So many the planner's plans are for.
+  std::uint32_t planned_gpus_;  // GPUs that the planner's plans use.
   plan_applier<Host, Router> applier_;
   Planner* planner_ = nullptr;
   time_point period_began_{};
-  packing::plan plan_;    // That was begun last.
+  packing::plan plan_;    // The latest one begun.
   bool is_whole_ = true;  // No GPU was set aside then.
   std::vector<model_id> interrupted_;
   std::uint64_t plans_ = 0;

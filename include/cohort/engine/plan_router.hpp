@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Sends each request to one of the instances of its model.
+/// Routes each request to one of the instances of its model.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -27,11 +27,11 @@ concept tells_of_devices = requires(const E& e, model_id m) {
 };
 }  // namespace requirement
 
-/// What takes requests. Semantics: `submit(r, now...)` accepts a request or says why not, and then
-/// leaves it untouched; `waiting(model)` is how many of the model's wait, a snapshot;
-/// `has_device(model)`, if it has that, whether a device that runs the model is in service. Thread
-/// safety: that with which it is to be used. Models: `basic_engine` and `manual_engine`, which know
-/// the time themselves, and `basic_loop`, with one `time_point`.
+/// Accepts requests. Semantics: `submit(r, now...)` accepts a request or returns why not, leaving
+/// it unchanged; `waiting(model)` is a snapshot of the number of waiting requests; the optional
+/// `has_device(model)` returns whether a device that runs the model is in service. Thread safety:
+/// as the use requires. Models: `basic_engine` and `manual_engine`, which know the time themselves,
+/// and `basic_loop`, with one `time_point`.
 template <class E, class... Now>
 concept request_acceptor = requires(const E& e, model_id m) {
   { e.waiting(m) } -> std::convertible_to<double>;
@@ -39,8 +39,8 @@ concept request_acceptor = requires(const E& e, model_id m) {
   { e.submit(r, now...) } -> std::same_as<std::optional<refusal>>;
 };
 
-/// Whether a request that ended `failed` in an instance may go to another one: what the instance
-/// failed, once, and what it never tried, if it has no device in service.
+/// Whether a request that ended `failed` in an instance may move to another one: once after the
+/// instance failed it, and also if the instance never ran it for lack of a device in service.
 /// @param was_failed Whether an instance has failed it before; set if one has now.
 [[nodiscard]] inline bool may_move(const request& r, bool has_device, bool& was_failed) noexcept {
   if (r.is_unfit || r.is_spent) return false;
@@ -50,8 +50,8 @@ concept request_acceptor = requires(const E& e, model_id m) {
   return true;
 }
 
-/// An engine without one instance: for `plan_router::submit` of what that one has failed. Thread
-/// safety: the engine's.
+/// An engine without one instance: to `plan_router::submit` a request which that instance failed.
+/// Thread safety: the engine's.
 template <class Engine>
 struct elsewhere {
   Engine& engine;
@@ -64,18 +64,18 @@ struct elsewhere {
   }
 };
 
-/// Where each model is served, and the way there. A request goes to the instance that has least
-/// waiting for its planned rate; if that one refuses it, to the others in turn; to none whose
-/// devices all hang or fail. `set` waits for
-/// submissions under way: once it has returned, no request is on its way to an instance that is not
-/// routed to any more, so draining it loses none. Thread safety: any thread; a shared lock is held
-/// for one submission. Complexity: O(instances of the model); submitting allocates nothing.
+/// Where each model is served, and the way there. A request goes to the instance with the fewest
+/// waiting requests for its planned rate, and to the others in turn if refused; never to one whose
+/// devices all hang or fail. `set` waits for submissions in progress: once it has returned, no
+/// request is on its way to an instance without a route, so draining it loses none. Thread safety:
+/// any thread; a shared lock is held for one submission. Complexity: O(instances of the model);
+/// submitting allocates nothing.
 class plan_router {
  public:
-  /// @param models How many there are, numbered from 0.
+  /// @param models Number of models, numbered from 0.
   explicit plan_router(std::size_t models) : routes_(models) {}
 
-  /// From now on requests of the model go to these instances and to no other.
+  /// Routes requests of the model only to these instances from now on.
   void set(model_id m, std::span<const route> routes) {
     std::vector<route> fresh(routes.begin(), routes.end());
     const std::unique_lock lock{mutex_};
@@ -97,9 +97,9 @@ class plan_router {
   }
 
   /// Submits a request of model `m` to the engine: `engine.submit(r, now...)`. If it is accepted,
-  /// `r.model` names the instance from now on; if not, it stays as it is.
-  /// @returns Why it is refused: by the last instance asked; `unknown_model` if there is none,
-  /// `no_device` if none has a device.
+  /// `r.model` becomes the instance; if not, it is unchanged.
+  /// @returns The last instance's refusal; `unknown_model` if there is none, `no_device` if none
+  /// has a device.
   template <class... Now, request_acceptor<Now...> Engine>
   [[nodiscard]] std::optional<refusal> submit(Engine& engine, request& r, model_id m,
                                               Now... now) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The backend that takes the time of profiles.
+/// The backend that runs batches by their profiles' times.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -26,10 +26,10 @@
 
 namespace cohort::engine {
 
-/// Takes the time that profiles say, or a `reality` makes of them, and computes nothing, on an
-/// emulated executor that the loop drives. Faults are those of device ids, in instants since the
-/// loop's start; the timers' lateness is the driver's own. On a device of capacity c each batch
-/// takes c times as long: the time it has if all c entries are at work. Thread safety: as
+/// Takes the profiled time of each batch, perturbed by a `reality`, and computes nothing, on an
+/// emulated executor that the loop drives. Faults name device ids, at instants since the loop's
+/// start; the lateness of timers is the driver's own. On a device of capacity c each batch takes c
+/// times as long, the time it would have if all c entries were busy. Thread safety: as
 /// `executor_backend`.
 class profile_backend {
  public:
@@ -46,9 +46,9 @@ class profile_backend {
   void bind(Engine& engine) noexcept {
     report_.bind(engine);
   }
-  /// Nothing is reported from now on; the engine calls it at its end.
+  /// Stops all reports; the engine calls it at its end.
   void unbind() noexcept { report_.unbind(); }
-  /// What `add_device` and `add_model` need, made beforehand; see `executor_backend`.
+  /// The arguments of `add_device` and `add_model`, prepared in advance; see `executor_backend`.
   using prepared_device = device_spec;
   using prepared_model = latency_curve;
   [[nodiscard]] static prepared_device prepare_device(const device_spec& spec) { return spec; }
@@ -79,9 +79,9 @@ class profile_backend {
   void add_model(model_id id, latency_curve latency) {
     if (id.index() >= models_.size()) models_.resize(id.index() + 1);
     models_[id.index()] = std::move(latency);
-    (void)noise_.bias(id);  // Now, for `launch` must not allocate.
+    (void)noise_.bias(id);  // Here because `launch` must not allocate.
   }
-  /// A model of one device: profiles differ between partitions.
+  /// Adds a model to one device: profiles differ between partitions.
   void add_model(model_id id, device_id /*device*/, latency_curve latency) {
     add_model(id, std::move(latency));
   }
@@ -89,7 +89,7 @@ class profile_backend {
   void take_device(device_id id) noexcept { devices_[id.index()].clear(); }
   void take_model(model_id id, device_id /*device*/) noexcept { models_[id.index()].reset(); }
 
-  /// Runs a batch of one for itself, behind what the device has, then calls `done`.
+  /// Runs a batch of one, behind the device's present work, then calls `done`.
   void warm_up(model_id id, device_id device, runtime::completion& done) {
     lane& l = *devices_[device.index()].front();
     executor_.busy(l.stream, (*models_[id.index()])(1));
@@ -108,7 +108,7 @@ class profile_backend {
     executor_.notify(l.stream, l.slots[l.next]);
     l.next = (l.next + 1) % l.slots.size();
   }
-  /// It has no memory of requests.
+  /// It holds no memory of requests.
   [[nodiscard]] static bool abandon(const deferred::batch& /*b*/) noexcept { return true; }
   /// Runs a batch of one of the model.
   void probe(device_id id, model_id with) noexcept {
@@ -122,7 +122,7 @@ class profile_backend {
  private:
   struct slot : runtime::completion {
     profile_backend* owner = nullptr;
-    batch_ticket at;  // The batch at work.
+    batch_ticket at;  // The running batch.
   };
   struct lane {
     explicit lane(runtime::emulated_executor::stream s) : stream{std::move(s)} {}

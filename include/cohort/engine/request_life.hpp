@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How an engine treats a request from its submission to its end: assertions that callers leave it
-/// alone, whether it may run again, how it has ended, and what is left when the engine drains.
+/// How an engine treats a request from submission to end: assertions against changes by callers,
+/// retries, the outcome, and the report of a drain.
 #pragma once
 
 #include <cohort/core/request.hpp>
@@ -13,8 +13,8 @@
 
 namespace cohort::engine {
 
-/// Marks each request that an engine takes, for assertions that the same engine has it and that
-/// nobody has changed its public fields. Marks none without assertions. O(1).
+/// Marks each request that an engine takes, to assert that the same engine has it and that its
+/// public fields are unchanged. No effect without assertions. O(1).
 class request_watch {
  public:
   void begin([[maybe_unused]] request& r) const noexcept {
@@ -45,18 +45,18 @@ class request_watch {
   std::uint32_t name_ = next_name();
 };
 
-/// Whether a request of a batch that failed or hangs may wait for another one, if there is time:
-/// its model bears it, it is wanted, its own values are not to blame, and neither a device hung
-/// with it nor did a second one fail it.
-/// @param retries Most times that it may.
+/// Whether a request of a failed or hung batch may wait for another one, if time allows: its model
+/// is repeatable, it is not cancelled, its own values are not to blame, no device hung with it, and
+/// no second device failed it.
+/// @param retries Maximum number of retries.
 [[nodiscard]] inline bool may_run_again(const request& r, bool failed, bool is_repeatable,
                                         std::uint32_t retries) noexcept {
   return failed && is_repeatable && !r.is_unfit && !r.is_spent && !r.cancel_requested &&
          r.attempts < retries;
 }
 
-/// How a request has ended that does not run again. Completion wins over a cancellation that nobody
-/// has seen. @param judged_at When its result is where deadlines are judged.
+/// The outcome of a request that is not retried. Completion wins over a cancellation that was not
+/// yet seen. @param judged_at When its deadline is judged.
 [[nodiscard]] inline outcome how_it_ended(const request& r, bool failed,
                                           time_point judged_at) noexcept {
   if (r.cancel_requested) return outcome::cancelled;
@@ -64,10 +64,10 @@ class request_watch {
   return judged_at <= r.deadline ? outcome::completed : outcome::late;
 }
 
-/// A snapshot; as a server's last line says it, `left N requests and M devices that hang`.
+/// A snapshot; a server's last line prints it as `left N requests and M devices that hang`.
 struct drain_report {
-  std::size_t requests = 0;         ///< That were accepted and have no outcome yet.
-  std::size_t hanging_devices = 0;  ///< That have not let go of a batch: who destroys the backend
+  std::size_t requests = 0;         ///< Accepted and without an outcome yet.
+  std::size_t hanging_devices = 0;  ///< Still holding a batch: the backend's destructor
                                     ///< waits for them.
 
   [[nodiscard]] constexpr bool is_clean() const noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The requests in one pipeline of an engine: where their rows are and whose they are.
+/// The requests in one pipeline of an engine, with their rows and owners.
 #pragma once
 
 #include <cohort/batching/batch.hpp>
@@ -28,11 +28,11 @@
 
 namespace cohort::engine {
 
-/// The entries of a device that runs pipelines: the batches that each was sent, in order, and how
-/// many of their requests have not ended. Thread safety: none.
+/// The entries of a device that runs pipelines: the batches sent to each, in order, and how many of
+/// their requests have not ended. Thread safety: none.
 class device_entries {
  public:
-  /// @param report Outlives it.
+  /// @param report Must outlive it.
   explicit device_entries(const end_report& report) noexcept : report_{&report} {}
   void resize(std::uint32_t capacity) { entries_.resize(capacity); }
   void set_id(device_id id) noexcept { id_ = id; }
@@ -41,7 +41,7 @@ class device_entries {
     return static_cast<std::uint32_t>(entries_.size());
   }
 
-  /// A batch of `requests` was sent. @returns Its place in the entry.
+  /// Adds a batch of `requests`. @returns Its place in the entry.
   std::uint32_t add_batch(batch_ticket at, std::uint32_t requests) noexcept {
     entry_batches& e = entries_[at.entry];
     COHORT_ASSERT(e.count < e.left.size());
@@ -52,9 +52,9 @@ class device_entries {
     ++e.count;
     return place;
   }
-  /// A request of the batch in a place has ended, and its batch with its last one; batches of an
-  /// entry end in order. A batch failed if none of its requests succeeded, and the device is to
-  /// blame for one. @param r None if it was abandoned.
+  /// Notes the end of a request of the batch in a place; the batch ends with its last request, and
+  /// batches of an entry end in order. A batch failed if none of its requests succeeded and the
+  /// device is to blame for one. @param r Null if it was abandoned.
   void end_request(std::uint32_t entry, std::uint32_t place, const request* r, bool failed,
                    bool is_to_blame = true) noexcept {
     entry_batches& e = entries_[entry];
@@ -86,19 +86,19 @@ class device_entries {
   std::vector<entry_batches> entries_;
 };
 
-/// What becomes of a request after a stage of its model, by what the stage's exit has computed: a
-/// row of the form of the model's output. Called on the loop's thread, once for each request and
-/// stage with an exit; must be quick. What it throws fails the request.
+/// Decides how a request continues after a stage of its model, from the result of the stage's exit:
+/// a row in the form of the model's output. Called on the loop's thread, once for each request and
+/// stage with an exit; must be quick. If it throws, the request fails.
 using request_judge = std::function<batching::verdict(const tensor_request&, std::uint32_t stage,
                                                       std::span<const std::byte> result)>;
 
-/// The program around the `stage_driver` of an engine. A request's tag is the index of its record.
-/// Thread safety: the loop's thread, but for `publish`.
+/// The code around the `stage_driver` of an engine. A request's tag is the index of its record.
+/// Thread safety: the loop's thread, except `publish`.
 template <runtime::executor Executor>
 class request_rows {
  public:
-  /// @param report Outlives it.
-  /// @param capacity Requests at one time.
+  /// @param report Must outlive it.
+  /// @param capacity Maximum number of requests at one time.
   request_rows(Executor& e, const end_report& report, std::size_t input_bytes,
                std::size_t output_bytes, std::uint32_t capacity, request_judge judge = {})
       : report_{&report},
@@ -110,27 +110,28 @@ class request_rows {
     for (std::uint32_t i = capacity; i-- > 0;) free_.push_back(i);
   }
 
-  /// Its batches are those of this device.
+  /// Attaches it to this device, which runs its batches.
   void join(device_entries& device) noexcept { device_ = &device; }
 
-  /// A request of the batch in place `batch` of an entry. @returns Its tag.
+  /// Adds a request of the batch in place `batch` of an entry. @returns Its tag.
   std::uint64_t add(const tensor_request& r, std::uint32_t entry, std::uint32_t batch) noexcept {
     const std::uint64_t tag = take({.of = &r, .entry = entry, .batch = batch});
     copy_rows(staging_.in() + tag * input_bytes_, input_bytes_, r);
     return tag;
   }
-  /// A row of zeros, which belongs to no batch and calls `done` when it ends. @returns Its tag.
+  /// Adds a row of zeros, which belongs to no batch and calls `done` when it ends. @returns Its
+  /// tag.
   std::uint64_t add_zeros(runtime::completion& done) noexcept {
     const std::uint64_t tag = take({.done = &done});
     std::memset(staging_.in() + tag * input_bytes_, 0, input_bytes_);
     return tag;
   }
-  /// From now on nothing touches the request of a tag, nor speaks of it; its batch goes on.
+  /// Stops all use and reports of a tag's request; its batch continues.
   void abandon(std::uint64_t tag) noexcept {
     records_[tag].of = nullptr;
     records_[tag].is_given_up = true;
   }
-  /// The same of rows of zeros, but for `done`; `cancel(tag)` has each end as soon as it can.
+  /// Abandons rows of zeros, except for `done`; `cancel(tag)` ends each as soon as it can.
   template <class Cancel>
   void abandon_zeros(Cancel cancel) noexcept {
     for (std::size_t tag = 0; tag < records_.size(); ++tag) {
@@ -158,7 +159,7 @@ class request_rows {
     free_.push_back(static_cast<std::uint32_t>(request.tag));
     const bool failed = how == outcome::failed || r.is_unfit || r.is_unknown;
     if (r.done != nullptr) {
-      // Where zeros alone cannot be computed the device works; of a row given up it is not known.
+      // If only zeros cannot be computed the device works; for an abandoned row it is unknown.
       const bool is_uncomputed = how == outcome::cancelled && (r.is_unfit || r.is_unknown);
       return r.done->invoke(*r.done, how != outcome::completed && !is_uncomputed);
     }
@@ -168,7 +169,7 @@ class request_rows {
     }
     device_->end_request(r.entry, r.batch, r.of, failed, !r.is_unfit && !r.is_unknown);
   }
-  /// @param is_known Else only that it is one of several of which some are.
+  /// @param is_known If false, it is one of several rows, of which at least one is unfit.
   void unfit(std::uint64_t tag, bool is_known) noexcept {
     (is_known ? records_[tag].is_unfit : records_[tag].is_unknown) = true;
   }

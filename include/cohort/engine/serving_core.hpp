@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a loop needs of the core that it drives: the `serving_core` concept.
+/// The interface that a loop requires of its core: the `serving_core` concept.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -18,7 +18,7 @@
 namespace cohort::engine {
 
 namespace requirement {
-/// Stands for every sink where only the form of a call is asked. Never defined.
+/// Stands for any sink in concept checks. Never defined.
 struct any_engine_sink {
   void launch(const deferred::batch&) noexcept;
   void ended(request&, outcome) noexcept;
@@ -28,9 +28,9 @@ struct any_engine_sink {
 }  // namespace requirement
 
 /// The life of requests as a value that a loop drives: admission, batches at work, outcomes. It
-/// talks to the `engine_sink` of each call. Semantics: those of `basic_engine_core`, the one model;
-/// the concept is what a core of one's own must have. `add_*` may allocate and throw
-/// `config_error`; nothing else does either. Thread safety: none.
+/// talks to the `engine_sink` of each call. Semantics: those of `basic_engine_core`, its one model;
+/// a custom core must satisfy this concept. `add_*` may allocate and throw `config_error`; nothing
+/// else does either. Thread safety: none.
 template <class C>
 concept serving_core = std::move_constructible<C> &&
                        requires(C& c, model_config config, model_id id, time_point now,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Instants of work on streams, for measuring: `stage_clock` and `finish`. By the machine's clock,
-/// or, where an executor is driven by time, by the executor's. For measuring alone: what decides
-/// takes `now` from its caller.
+/// Times of work on streams, for measurements: `stage_clock` and `finish`. They use the machine's
+/// clock, or the executor's if it is driven by time. For measurements only: decisions take `now`
+/// from their caller.
 #pragma once
 
 #include <cohort/core/clock.hpp>
@@ -40,7 +40,7 @@ struct awaited : runtime::completion {
   static void tell(runtime::completion& self, bool failed) noexcept {
     auto& d = static_cast<awaited&>(self);
     const time_point now = present(*d.executor);
-    // Told under the lock: the waiter destroys this as soon as it can take it.
+    // Under the lock: the waiter destroys this as soon as it can take the lock.
     const std::lock_guard lock{d.mutex};
     d.at = now;
     d.failed = failed;
@@ -60,8 +60,8 @@ struct awaited : runtime::completion {
 
 }  // namespace detail
 
-/// Waits until the work on a stream has ended, and says when it did. A driven executor is advanced
-/// from event to event meanwhile, its other streams with it.
+/// Waits until the work on a stream has ended, and returns when it did. A driven executor is
+/// advanced from event to event meanwhile, with all its streams.
 /// @throws device_error If the work failed, with the executor's text; or if it can never end.
 template <runtime::executor Executor>
 time_point finish(Executor& e, typename Executor::stream& s) {
@@ -82,14 +82,13 @@ time_point finish(Executor& e, typename Executor::stream& s) {
   return a.at;
 }
 
-/// Tells when a stream reached each of a number of marks; used again and again, by one stream at a
-/// time. Here for executors that launch host work; specialise it for others:
+/// Records when a stream reached each of a number of marks; reusable, by one stream at a time. This
+/// version is for executors that launch host work; specialise it for others:
 /// * `stage_clock(executor, marks)`; neither moves while a stream has marks to reach.
 /// * `mark(stream, i)` for 0 to `marks` − 1, in this order.
 /// * `between(i, j)`, once the stream has reached both: a duration.
-/// * `busy()`, only where it can be known: how long the stream's thread computed from the first
-/// mark
-///   to the last, without the turns of others on its core.
+/// * `busy()`, only if it can be known: how long the stream's thread computed from the first mark
+///   to the last, without other threads on its core.
 template <class Executor>
 class stage_clock;
 
@@ -108,7 +107,7 @@ class stage_clock<Executor> {
     });
   }
   [[nodiscard]] duration between(std::size_t i, std::size_t j) const { return at_[j] - at_[i]; }
-  /// Around the marks, so that it covers what is between them.
+  /// Measured around the marks, so that it covers the work between them.
   [[nodiscard]] duration busy() const
     requires(Executor::streams_are_threads)
   {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The way of running a model as a pipeline of stages, which requests enter and leave in between:
-/// `staged`.
+/// Runs a model as a pipeline of stages, which requests enter and leave between stages: `staged`.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
@@ -39,19 +38,19 @@ template <class Model, class Policy, class Observer>
 struct pipeline_model {
   /// Measurements of each of the model's stages.
   std::vector<std::vector<batching::stage_point>> stages{};
-  /// Of the copies in and out together, and what else a row costs beside the policy's `hand_over`;
-  /// empty: they are free. Where stages are short, plans without it make rows too small.
+  /// Of the copies in and out together, and other costs of a row beside the policy's `hand_over`;
+  /// empty: they are free. If stages are short, plans without it make rows too small.
   std::vector<batching::stage_point> copies{};
   batching::copy_rule copy = batching::copy_rule::apart;
-  std::uint32_t batch_max = 1;  ///< Rows of a batch; at least the scheduler's largest.
+  std::uint32_t batch_max = 1;  ///< Maximum rows of a batch; at least the scheduler's largest.
   /// Largest request size of each bucket, ascending; empty: size does not matter. A row's requests
-  /// are padded to that of their bucket, the `size` of the slices that the model is given. A
-  /// request above the last one fails.
+  /// are padded to the size of their bucket, which is the `size` of the slices passed to the model.
+  /// A request above the last one fails.
   std::vector<std::uint32_t> buckets{};
   batching::pipeline_options options{};  ///< `max_waiting` is set by the backend.
   /// One for each stage of each lane, lane by lane.
   std::vector<std::unique_ptr<Model>> instances{};
-  /// Gives the policy over a profile of the model's stages and the two copies, which outlives it.
+  /// Makes the policy from a profile of the model's stages and the two copies, which outlives it.
   std::function<Policy(const batching::stage_profile&)> policy{};
   Observer observer{};
   /// Early exit and layer skip, if the model is a `runtime::exiting_model`; empty: none.
@@ -80,13 +79,13 @@ class pipeline_instance {
  public:
   using model_type = pipeline_model<Model, Policy, Observer>;
 
-  /// @throws config_error If something does not fit, or the executor lacks the memory.
+  /// @throws config_error If sizes do not fit, or the executor lacks the memory.
   pipeline_instance(Executor& e, model_type m, const device_spec& on, const end_report& report)
       : capacity_{on.capacity},
         buckets_{std::move(m.buckets)},
         instances_{std::move(m.instances)},
         profile_{with_copies(m, count(buckets_)), m.batch_max, count(buckets_)},
-        // One more than batches have, for warming up.
+        // One more than batches need, for warming up.
         requests_{e,
                   report,
                   first().boundary_bytes(0),
@@ -139,14 +138,14 @@ class pipeline_instance {
     if (tag) stages_.on_cancel(*tag, now, driver_);
     return tag.has_value();
   }
-  /// Leaves the memory of the batch's requests alone, and has them go when they can.
+  /// Releases the memory of the batch's requests, which leave when they can.
   bool abandon(pipeline_lane& /*l*/, const deferred::batch& b, time_point now) noexcept {
     for (const request& r : b.requests) {
       const std::optional<std::uint64_t> tag = requests_.find(r);
       if (!tag) continue;
       requests_.abandon(*tag);
       stages_.on_cancel(*tag, now, driver_);
-      r.was_behind = !requests_.is_given_up(*tag);  // It has gone at once.
+      r.was_behind = !requests_.is_given_up(*tag);  // It left at once.
     }
     give_up();
     return true;
@@ -157,7 +156,7 @@ class pipeline_instance {
         1, {.tag = requests_.add_zeros(done), .arrival = now, .bucket = profile_.buckets() - 1});
     stages_.on_arrival(group_, now);
   }
-  /// Has that row end before its next stage, and the model end it in this one, if it can.
+  /// Ends that row before its next stage, and within the present one if the model can.
   void abandon_warm_up(time_point now) noexcept {
     requests_.abandon_zeros([&](std::uint64_t tag) { stages_.on_cancel(tag, now, driver_); });
     give_up();
@@ -202,7 +201,7 @@ class pipeline_instance {
     out.push_back(std::move(free));
     return out;
   }
-  /// To each point what the next larger batch of its bucket takes.
+  /// Adds to each point the copy time of the next larger batch of its bucket.
   static void add_copies(const std::vector<batching::stage_point>& copies,
                          std::vector<batching::stage_point>& to) {
     for (batching::stage_point& p : to) {
@@ -243,13 +242,13 @@ class pipeline_instance {
 
 }  // namespace detail
 
-/// Runs batches as pipelines: the scheduler chooses when a batch enters, the pipeline what happens
-/// to it then. Its requests may join rows that run, be split from one another and leave early; each
-/// is reported when it ends itself, and the batch with its last one. There is a pipeline for each
-/// model on each device. On a device of capacity c up to c batches are in its pipelines, so that a
-/// late one may be stretched into an early one; with capacity 1 it would wait until the early one
-/// has ended. Cancelled requests leave between stages. Works on the loop's thread, which
-/// completions wake. A pipeline of `executor_backend`.
+/// Runs batches as pipelines: the scheduler chooses when a batch enters, and the pipeline how it
+/// continues. Its requests may join running rows, be split from one another and leave early; each
+/// is reported when it ends, and the batch with its last one. There is a pipeline for each model on
+/// each device. On a device of capacity c up to c batches are in its pipelines, so that a late one
+/// may be stretched into an early one; with capacity 1 it waits until the early one has ended.
+/// Cancelled requests leave between stages. Works on the loop's thread, which completions wake. A
+/// pipeline of `executor_backend`.
 template <batching::staging_policy Policy = batching::diversity,
           batching::batch_observer Observer = batching::null_batch_observer>
 struct staged {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A request with its data, and the host memory that its rows pass through.
+/// A request with its data, and the host memory for passing its rows.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -15,30 +15,30 @@
 
 namespace cohort::engine {
 
-/// A part of a row, where it lies in it.
+/// A piece of a row, with its offset.
 struct row_piece {
   std::size_t offset = 0;
   std::span<const std::byte> bytes;
 };
 
-/// A request with its data: its rows in and as many out, in host memory of the caller's. A row of
-/// several tensors lies as `runtime::row_layout` says, and rows lie one behind the other. More than
-/// one run together, none without the others; pipelines take one.
+/// A request with its data: input rows and as many output rows, in the caller's host memory. A row
+/// of several tensors has the layout of `runtime::row_layout`, and rows are contiguous. Several
+/// rows run together or not at all; pipelines take one.
 struct tensor_request : request {
-  std::span<const std::byte> input;  ///< The begin of the rows; at most as long as they.
-  /// Their pieces behind that, in ascending order, none in another. What no piece covers is zero.
+  std::span<const std::byte> input;  ///< The beginning of the rows; at most their length.
+  /// Further pieces, in ascending order, without overlap. Bytes that no piece covers are zero.
   std::span<const row_piece> more;
-  /// The rows, or their begin, if that is all that is wanted.
+  /// The rows, or only the beginning that is wanted.
   std::span<std::byte> output;
-  /// Of the model's outputs, by bit: those that are wanted; what else is in the row may be
-  /// anything. The last bit stands for all from there on.
+  /// Bit mask of the wanted model outputs; other parts of the row may have any value. The last bit
+  /// stands for all further outputs.
   std::uint64_t wanted = ~std::uint64_t{0};
-  // Of a service with a plan:
+  // For a service with a plan:
   std::uint8_t moves = 0;   ///< Instances that gave it up.
-  bool was_failed = false;  ///< One of them had a batch with it, which failed.
+  bool was_failed = false;  ///< One of them failed a batch with it.
 };
 
-/// Puts a request's input together, its only copy. @param to Memory for its rows.
+/// Assembles a request's input, its only copy. @param to Memory for its rows.
 inline void copy_rows(std::byte* to, std::size_t row_bytes, const tensor_request& r) noexcept {
   const std::size_t all = r.rows * row_bytes;
   std::size_t end = 0;
@@ -53,21 +53,21 @@ inline void copy_rows(std::byte* to, std::size_t row_bytes, const tensor_request
   if (end < all) std::memset(to + end, 0, all - end);
 }
 
-/// An executor with host memory of its own, `allocate_pinned(bytes)`, that copies should use: with
-/// any other its `copy` would hold the caller.
+/// An executor with its own host memory, `allocate_pinned(bytes)`, for copies: with other memory
+/// its `copy` would block the caller.
 template <class E>
 concept needs_pinned_memory = requires(E& e, std::size_t bytes) {
   { e.allocate_pinned(bytes).data() } -> std::same_as<std::byte*>;
 };
 
-/// An executor whose buffers the host may read and write like any memory of its own, while no work
-/// uses them: `E::buffers_are_host_memory`. Rows need no other memory on their way there.
+/// An executor whose buffers the host may read and write like its own memory while no work uses
+/// them: `E::buffers_are_host_memory`. Rows are written there directly.
 template <class E>
 concept has_host_buffers =
     !needs_pinned_memory<E> && requires { requires E::buffers_are_host_memory; };
 
-/// Rows of requests on their way in and out, in host memory that is no request's: a device that
-/// hangs may keep it when its requests have ended.
+/// Rows of requests on their way in and out, in separate host memory: a hung device may keep it
+/// after its requests have ended.
 template <class Executor>
 class staging_rows {
  public:

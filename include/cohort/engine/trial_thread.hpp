@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Trials beside a running engine: `trial_thread`.
+/// Runs trials beside a running engine: `trial_thread`.
 #pragma once
 
 #include <cohort/deferred/twin/trial_runner.hpp>
@@ -18,13 +18,13 @@
 
 namespace cohort::engine {
 
-/// Runs rounds of trials on a thread of its own, which runs only where a core would idle: on a
-/// machine without a core to spare trials are late, and then void, but take nothing from requests.
-/// It measures their CPU time, so that whoever starts them can keep to a budget.
-/// Starting and asking take one atomic operation and a wake-up, no lock. A `trial_runner`.
+/// Runs rounds of trials on its own thread, which runs only on otherwise idle cores: on a busy
+/// machine trials are late and then discarded, but take nothing from requests. It measures their
+/// CPU time, so that a budget can be kept. Starting and polling take one atomic operation and a
+/// wake-up, no lock. A `trial_runner`.
 class trial_thread {
  public:
-  /// @throws std::system_error If there is no thread to be had.
+  /// @throws std::system_error If no thread can be created.
   trial_thread() : shared_{std::make_unique<shared>()} {}
 
   void start(deferred::tuning_job& j) noexcept {
@@ -63,7 +63,7 @@ class trial_thread {
         tell(state::idle);
       }
     }
-    /// Of this thread; where it is refused, all the same.
+    /// Lowers this thread's priority; does nothing if that is not permitted.
     static void yield_to_all() noexcept {
 #ifdef SCHED_IDLE
       const sched_param none{};
@@ -78,10 +78,10 @@ class trial_thread {
       return std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds{t.tv_nsec};
     }
 
-    deferred::tuning_job* job = nullptr;  // While busy, the thread's.
+    deferred::tuning_job* job = nullptr;  // While busy, owned by the thread.
     std::atomic<state> now{state::idle};
     std::atomic<bool> is_cancelled{false};
-    std::thread thread;  // Last: it uses the rest.
+    std::thread thread;  // Last, as it uses the others.
   };
 
   std::unique_ptr<shared> shared_;

@@ -33,11 +33,11 @@ class wake_histogram {
   }
   [[nodiscard]] std::uint64_t count(std::size_t bucket) const noexcept { return counts_[bucket]; }
   [[nodiscard]] std::uint64_t total() const noexcept { return total_; }
-  /// The end of a bucket.
+  /// The upper limit of a bucket.
   [[nodiscard]] static duration limit(std::size_t bucket) noexcept {
     return std::chrono::microseconds{std::int64_t{1} << bucket};
   }
-  /// A bound that at least a part `q` of the delays meets; 0 if there are none.
+  /// An upper bound for at least the fraction `q` of the delays; 0 if there are none.
   [[nodiscard]] duration quantile(double q) const noexcept {
     const double wanted = q * static_cast<double>(total_);
     double seen = 0;
@@ -57,8 +57,8 @@ class wake_histogram {
 inline void set_precise_sleep() noexcept { prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); }
 
 /// Sleeps `naps` times for a few hundred microseconds on the calling thread, as an engine's loop
-/// does, and counts how late it wakes. Takes about half a millisecond a nap. A margin for
-/// `network_delays::wake_margin` is `measure_wake_delays().quantile(0.9)`; a busy machine is later.
+/// does, and counts how late it wakes. Takes about half a millisecond a nap. Use
+/// `measure_wake_delays().quantile(0.9)` as `network_delays::wake_margin`; a busy machine is later.
 [[nodiscard]] inline wake_histogram measure_wake_delays(int naps = 200) {
   set_precise_sleep();
   wake_histogram h;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The way of running a model that takes each batch through all stages at once: `whole_batch`.
+/// Runs each batch through all stages of its model at once: `whole_batch`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -30,17 +30,17 @@
 
 namespace cohort::engine {
 
-/// What the sizes of its requests (`request::size`) are to a model that runs whole batches.
+/// The meaning of request sizes (`request::size`) for a model that runs whole batches.
 enum class row_sizes : std::uint8_t {
-  one,     ///< Nothing: slices have size 0, the largest.
-  padded,  ///< A batch is one slice, of the size of its largest request.
-  equal,   ///< A batch is as many slices as it has sizes: a row must not be padded.
+  one,     ///< None: slices have size 0, the largest.
+  padded,  ///< A batch is one slice, with the size of its largest request.
+  equal,   ///< A batch is one slice for each size in it: rows must not be padded.
 };
 
 /// A model that runs whole batches, on one device.
 template <class Model>
 struct whole_batch_model {
-  std::uint32_t batch_max = 1;  ///< Rows of a batch; at least the scheduler's largest.
+  std::uint32_t batch_max = 1;  ///< Maximum rows of a batch; at least the scheduler's largest.
   row_sizes sizes = row_sizes::one;
   std::unique_ptr<Model> instance{};
 };
@@ -48,13 +48,12 @@ struct whole_batch_model {
 /// Runs each batch as its model's stages on the stream of its device: copies the rows in, runs
 /// every stage on the whole batch, copies the rows out. The stream runs one batch after the other,
 /// so devices have capacity 1. A model on a device has two sets of buffers, so that a batch sent
-/// ahead waits in the stream. Rows are gathered in the host's memory when the batch is launched,
-/// and handed to their requests on the executor's thread, before the batch is reported, unless it
-/// was abandoned. Where buffers are host memory (`has_host_buffers`) they are gathered in the first
-/// one and handed over from the last, and not copied on the way; a batch of more than 256 KiB is
-/// gathered on its stream then, so that the loop goes on. A request of several rows is a
-/// batch of its own, one slice that is computed as a whole or not at all. A pipeline of
-/// `executor_backend`.
+/// ahead waits in the stream. Rows are gathered in host memory when the batch is launched, and
+/// passed to their requests on the executor's thread before the batch is reported, unless it was
+/// abandoned. If buffers are host memory (`has_host_buffers`) rows are gathered in the first buffer
+/// and read from the last, without copies; a batch above 256 KiB is then gathered on its stream, so
+/// that the loop can continue. A request of several rows is its own batch, one slice that is
+/// computed as a whole or not at all. A pipeline of `executor_backend`.
 struct whole_batch {
   static constexpr bool is_driven = false;
   template <class Model>
@@ -68,21 +67,21 @@ struct whole_batch {
   static constexpr std::size_t depth = deferred::rank::entry_depth;
   static constexpr std::size_t long_copy = std::size_t{256} << 10U;
 
-  /// A batch's rows: boundaries in turns, and on their way in and out.
+  /// A batch's rows: buffers of boundaries, used alternately, and staging for input and output.
   template <class Executor>
   struct batch_rows {
     std::array<typename Executor::buffer, 2> rows;
-    staging_rows<Executor> staging;  // None where the executor has host buffers.
-    std::byte* in = nullptr;         // Where the host writes inputs, of it or of `rows`,
+    staging_rows<Executor> staging;  // None if the executor has host buffers.
+    std::byte* in = nullptr;         // Where the host writes inputs, in it or in `rows`,
     std::byte* out = nullptr;        // and reads outputs.
     std::vector<const tensor_request*> requests;  // In the order of the rows: each has one, or one
                                                   // request has all.
-    std::vector<std::span<std::byte>> outputs;    // Of theirs.
-    std::vector<std::uint8_t> unfit;              // By row: whose values cannot be computed.
+    std::vector<std::span<std::byte>> outputs;    // Their outputs.
+    std::vector<std::uint8_t> unfit;              // By row: values that cannot be computed.
     std::size_t output_bytes = 0;                 // Of a row.
 
     [[nodiscard]] bool is_one_request() const noexcept { return requests.size() == 1; }
-    /// Of request i: if it has all rows, unfit if one of them is.
+    /// State of request i: if it has all rows, unfit if one of them is.
     [[nodiscard]] std::uint8_t state_of(std::size_t i) const noexcept {
       if (!is_one_request()) return unfit[i];
       std::uint8_t state = runtime::slot_state::fit;
@@ -99,7 +98,7 @@ struct whole_batch {
 template <runtime::executor Executor>
 class whole_batch::lane {
  public:
-  /// @param report Outlives it.
+  /// @param report Must outlive it.
   /// @throws config_error If the capacity is not 1, and as the executor.
   lane(Executor& e, const device_spec& spec, const end_report& report)
       : executor_{&e}, report_{&report}, stream_{e.make_stream(spec.share)} {
@@ -121,7 +120,7 @@ class whole_batch::lane {
   lane& operator=(const lane&) = delete;
 
   void set_id(device_id id) noexcept { id_ = id; }
-  /// Of the stream's thread. Any thread.
+  /// Load of the stream's thread. Any thread.
   [[nodiscard]] runtime::thread_load load() const noexcept
     requires requires(const typename Executor::stream& s) { s.thread_id(); }
   {
@@ -131,8 +130,8 @@ class whole_batch::lane {
  private:
   template <runtime::executor, class>
   friend class whole_batch::instance;
-  /// Who may use the memory of a batch's requests: nobody, once it is abandoned. `gathering`: the
-  /// device reads it just now.
+  /// The user of the memory of a batch's requests: none once it is abandoned. `gathering`: the
+  /// device is reading it.
   enum class holder : std::uint8_t { device, gathering, outcome, nobody };
   struct slot : runtime::completion {
     lane* owner = nullptr;
@@ -141,10 +140,10 @@ class whole_batch::lane {
     std::atomic<bool> given_up{false};
     bool refused = false;
     batch_ticket at;
-    batch_rows<Executor>* rows = nullptr;  // Of the batch at work.
+    batch_rows<Executor>* rows = nullptr;  // Of the running batch.
   };
 
-  /// Results to their requests. Those that have none end, most by their own fault.
+  /// Passes results to their requests. Requests without one end, mostly through their own fault.
   void hand_over(const batch_rows<Executor>& of, batch_ticket at) const noexcept {
     const std::byte* row = of.out;
     for (std::size_t i = 0; i < of.outputs.size(); ++i, row += of.output_bytes) {
@@ -163,7 +162,7 @@ class whole_batch::lane {
   device_id id_;
   std::array<slot, depth> slots_;
   std::size_t next_ = 0;
-  typename Executor::stream stream_;  // Last: its destructor waits for work on the rest.
+  typename Executor::stream stream_;  // Last: its destructor waits for work on the others.
 };
 
 /// A model on a device.
@@ -212,7 +211,7 @@ class whole_batch::instance {
       run_stages(l, s);
       copy_out(l, *s.rows);
     } catch (const std::exception& e) {
-      s.refused = true;  // The model refused the work: the batch fails, the process goes on.
+      s.refused = true;  // The model refused the work: only the batch fails.
       l.report_->failure(l.id_, e.what());
     } catch (...) {
       s.refused = true;
@@ -221,17 +220,17 @@ class whole_batch::instance {
     l.executor_->notify(l.stream_, s);
   }
 
-  /// Leaves the memory of the batch's requests alone, and asks the model to end it.
+  /// Releases the memory of the batch's requests, and asks the model to end it.
   /// @returns False if its end is on its way.
   bool abandon(lane<Executor>& l, const deferred::batch& b, time_point /*now*/) noexcept {
     using holder = typename lane<Executor>::holder;
-    // By its number, too: a batch before it may have been at its address.
+    // Also compares the number: an earlier batch may have had this address.
     const auto s = std::ranges::find_if(
         l.slots_, [&](const auto& x) { return x.batch == &b && x.at.number == b.number; });
     if (s == l.slots_.end()) return false;
     for (auto is = holder::device; !s->held_by.compare_exchange_strong(is, holder::nobody);) {
       if (is != holder::gathering) return false;
-      is = holder::device;  // In a moment.
+      is = holder::device;  // Only briefly.
       std::this_thread::yield();
     }
     s->given_up.store(true);
@@ -239,7 +238,7 @@ class whole_batch::instance {
     return true;
   }
 
-  /// Runs one row of zeros, behind what the device has, then calls `done`.
+  /// Runs one row of zeros, behind the device's present work, then calls `done`.
   void warm_up(lane<Executor>& l, runtime::completion& done, time_point /*now*/) {
     batch_rows<Executor>& set = sets_[0];
     warm_up_given_up_.store(false);
@@ -254,11 +253,11 @@ class whole_batch::instance {
         model_->enqueue(i, l.stream_, sample);
       }
     } catch (...) {  // NOLINT(bugprone-empty-catch)
-      // It refused this row: if it refuses requests' rows too, their batches will tell.
+      // If the model also refuses requests' rows, their batches will report it.
     }
     l.executor_->notify(l.stream_, done);
   }
-  /// Asks the model to end the row that runs.
+  /// Asks the model to end the running row.
   void abandon_warm_up(time_point /*now*/) noexcept {
     warm_up_given_up_.store(true);
     if constexpr (requires { model_->interrupt(); }) model_->interrupt();
@@ -272,7 +271,7 @@ class whole_batch::instance {
     return model_->boundary_bytes(model_->stages());
   }
 
-  /// Requests of one size become neighbours where only those run together.
+  /// Makes requests of one size adjacent if only those run together.
   void arrange(rows_type& set, const deferred::batch& b) const noexcept {
     set.requests.clear();
     for (const request& r : b.requests) {
@@ -291,7 +290,7 @@ class whole_batch::instance {
     while (end < set.requests.size() && set.requests[end]->size == set.requests[first]->size) ++end;
     return end;
   }
-  /// Stage by stage: a slice's stage may write where an earlier one has read rows of another slice.
+  /// Stage by stage: a slice's stage may overwrite rows of another slice that an earlier one reads.
   void run_stages(lane<Executor>& l, typename lane<Executor>::slot& s) {
     rows_type& set = *s.rows;
     for (std::size_t i = 0; i < model_->stages(); ++i) {
@@ -366,7 +365,7 @@ class whole_batch::instance {
 
   std::unique_ptr<Model> model_;
   row_sizes sizes_;
-  staging_rows<Executor> zeros_;               // A row to warm up with,
+  staging_rows<Executor> zeros_;               // For a warm-up row,
   std::atomic<bool> warm_up_given_up_{false};  // whose result is unwanted.
   std::array<rows_type, depth> sets_;          // By slot.
 };

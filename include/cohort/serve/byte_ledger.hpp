@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The memory that requests and their answers hold, counted against one limit.
+/// Counts the memory held by requests and their answers against one limit.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -11,7 +11,7 @@
 
 namespace cohort::serve {
 
-/// Bytes that are held at present, and the most that may be. Thread safety: any thread. O(1).
+/// Bytes held at present, and their limit. Thread safety: any thread. O(1).
 class byte_ledger {
  public:
   explicit byte_ledger(std::size_t limit) noexcept : limit_{limit} {}
@@ -26,7 +26,7 @@ class byte_ledger {
     } while (!held_.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
     return true;
   }
-  /// Counts `bytes` that exist already, also beyond the limit: nothing is then left to take.
+  /// Counts `bytes` that already exist, even beyond the limit: none are then left to take.
   void add(std::size_t bytes) noexcept { held_.fetch_add(bytes, std::memory_order_relaxed); }
   void give_back(std::size_t bytes) noexcept { held_.fetch_sub(bytes, std::memory_order_relaxed); }
 
@@ -35,7 +35,8 @@ class byte_ledger {
   std::atomic<std::size_t> held_{0};
 };
 
-/// Bytes of a ledger that one owner holds; given back with it. Thread safety: one thread at a time.
+/// One owner's bytes in a ledger; returned when it is destroyed. Thread safety: one thread at a
+/// time.
 class held_bytes {
  public:
   held_bytes() = default;
@@ -52,8 +53,8 @@ class held_bytes {
   }
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Holds `bytes` from now on, in place of those before. @returns Whether the ledger has them;
-  /// if not, nothing has changed.
+  /// Holds `bytes` from now on, in place of the previous ones. @returns Whether the ledger has
+  /// them; if not, nothing has changed.
   [[nodiscard]] bool resize(std::size_t bytes) noexcept {
     if (bytes <= bytes_) {
       set(bytes);
@@ -64,7 +65,7 @@ class held_bytes {
     }
     return true;
   }
-  /// The same, also beyond the limit.
+  /// Like `resize`, but also beyond the limit.
   void set(std::size_t bytes) noexcept {
     if (bytes > bytes_) of_->add(bytes - bytes_);
     if (bytes < bytes_) of_->give_back(bytes_ - bytes);
@@ -76,9 +77,9 @@ class held_bytes {
   std::size_t bytes_ = 0;
 };
 
-/// How much requests may hold where nobody says: a quarter of the memory that this process may
-/// have, which the machine, its control group and its resource limits bound, and at least 64 MiB.
-/// The rest is for models, the rows of their batches, and the runtime.
+/// The default for requests: a quarter of the memory available to this process (by machine, control
+/// group and resource limits), at least 64 MiB. The rest is for models, the rows of their batches,
+/// and the runtime.
 [[nodiscard]] std::size_t default_request_memory();
 
 }  // namespace cohort::serve

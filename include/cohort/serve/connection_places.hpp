@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which connections a server has room for, and which one makes way for another.
+/// Admits connections to a server, and chooses which one makes way for another.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -20,8 +20,8 @@
 
 namespace cohort::serve {
 
-/// The network of a client, which shares the places of a server: an IPv4 address, or the first 64
-/// bits of an IPv6 one, as one client has all addresses below those.
+/// The network of a client, for sharing the places of a server: an IPv4 address, or the first 64
+/// bits of an IPv6 one, as one client owns all addresses below those.
 using client_network = std::uint64_t;
 
 /// @param bytes An IPv6 address, or an IPv4 one mapped to IPv6, in network order.
@@ -36,16 +36,16 @@ using client_network = std::uint64_t;
   return is_v4 ? number(12, 16) : number(0, 8);
 }
 
-/// Shares the places of a server among the networks of its clients. While all are taken, one
-/// connection makes way for another of a network that holds fewer: the one whose client has been
-/// slow for longest, if that is long enough, in the network that holds most; if that has none, in
-/// the next largest. A network that holds no more than an equal share of the places never gives
-/// one up. Beyond the places there are a few spare ones, for networks that hold fewer than another
-/// while nobody is slow for long enough yet.
+/// Shares the places of a server among the networks of its clients. While all are taken, a
+/// connection makes way for another of a network that holds fewer: in the network that holds most,
+/// the one whose client has been slow for longest, if that is long enough; if there is none, in the
+/// next largest. A network that holds no more than an equal share of the places never gives one up.
+/// A few spare places serve networks that hold fewer than another while no client is slow for long
+/// enough yet.
 ///
-/// A value: time is told. Thread safety: none. Complexity: O(log networks) to enter, to leave and
-/// to find who makes way, O(1) for the rest, however many connections there are.
-/// @tparam Connection What holds a place.
+/// A value: it is told the time. Thread safety: none. Complexity: O(log networks) to enter, to
+/// leave and to find the one that makes way, O(1) for the rest, whatever the number of connections.
+/// @tparam Connection The holder of a place.
 template <class Connection>
 class connection_places {
   using hook = boost::intrusive::list_member_hook<
@@ -68,14 +68,14 @@ class connection_places {
     hook in_all_;
   };
 
-  /// @param spares Beyond `most`. @param patience Who has been slow for so long may have to go.
+  /// @param spares Beyond `most`. @param patience Slow time before a client may have to make way.
   connection_places(std::size_t most, std::size_t spares, duration patience) noexcept
       : most_{most}, spares_{spares}, patience_{patience} {}
   connection_places(const connection_places&) = delete;  // Places refer to it.
   connection_places& operator=(const connection_places&) = delete;
 
   /// Takes a place for a connection, if there is one for its network.
-  /// @returns Whether there was. Where not, who `makes_way` may leave first.
+  /// @returns Whether there was. If not, the result of `makes_way` may be closed first.
   bool enter(place& p, client_network from) {
     COHORT_ASSERT(!p.is_held());
     if (held_ >= most_ && !(held_ < most_ + spares_ && holds_fewer(from))) return false;
@@ -94,13 +94,13 @@ class connection_places {
     if (n.held == 0) networks_.erase(n.name);
   }
 
-  /// Sets the number of places, and of those beyond. Connections that hold one keep it.
+  /// Sets the number of places and of spare ones. Connections keep their places.
   void resize(std::size_t most, std::size_t spares) noexcept {
     most_ = most;
     spares_ = spares;
   }
 
-  /// The client is to send or to take something; or it has made progress, and is to go on.
+  /// Notes that the client must send or take data, or has made progress and must continue.
   void awaits(place& p, time_point now) noexcept {
     if (!p.is_held()) return;
     acts(p);
@@ -108,19 +108,19 @@ class connection_places {
     p.network_->silent.push_back(p);
     silent_.push_back(p);
   }
-  /// The server is to act: the connection does not have to make way.
+  /// Notes that the server must act: the connection need not make way.
   void acts(place& p) noexcept {
     p.in_network_.unlink();
     p.in_all_.unlink();
   }
 
-  /// Which connection makes way for one from this network; null: none does.
+  /// The connection that makes way for one from this network; null: none.
   [[nodiscard]] Connection* makes_way(client_network for_one_from, time_point now) const noexcept {
     const std::size_t few = held(for_one_from);
     return slowest(few, networks_.size() + (few == 0 ? 1 : 0), now);
   }
-  /// Which connection makes way for those on spare places, so that these are free again for others;
-  /// null: none does, or none has to.
+  /// The connection that makes way so that spare places become free again; null: none, or none need
+  /// be.
   [[nodiscard]] Connection* makes_way(time_point now) const noexcept {
     return held_ > most_ ? slowest(0, networks_.size(), now) : nullptr;
   }
@@ -140,14 +140,14 @@ class connection_places {
     std::size_t held = 0;
     boost::intrusive::list<place, boost::intrusive::member_hook<place, hook, &place::in_network_>,
                            boost::intrusive::constant_time_size<false>>
-        silent;  ///< The longest first.
+        silent;  ///< Longest first.
   };
 
   [[nodiscard]] std::size_t most_held() const noexcept {
     return by_held_.empty() ? 0 : by_held_.begin()->first;
   }
   void recount(network& n, std::size_t held) {
-    if (n.held == 0) by_held_.emplace(held, n.name);  // Alone may fail, before anything changed.
+    if (n.held == 0) by_held_.emplace(held, n.name);  // Only this may fail, before any change.
     if (auto node = by_held_.extract({n.held, n.name}); node && held > 0) {
       node.value().first = held;
       by_held_.insert(std::move(node));
@@ -158,7 +158,8 @@ class connection_places {
   [[nodiscard]] bool is_slow(const place& p, time_point now) const noexcept {
     return now - p.silent_since_ >= patience_;
   }
-  /// Of networks that hold more than `few` and than an equal share, if there are so many networks.
+  /// Of networks that hold more than `few` and more than an equal share, given this number of
+  /// networks.
   [[nodiscard]] Connection* slowest(std::size_t few, std::size_t networks,
                                     time_point now) const noexcept {
     const auto may_give = [&](std::size_t held) { return held > std::max(few, most_ / networks); };
@@ -175,7 +176,7 @@ class connection_places {
     return silent.empty() || !is_slow(silent.front(), now) ? nullptr : silent.front().holder_;
   }
 
-  /// How many networks are looked at before the slowest connection of all.
+  /// How many networks are examined before the slowest connection of all.
   static constexpr int most_asked = 8;
 
   std::size_t most_;

@@ -19,49 +19,51 @@ namespace cohort::serve {
 
 /// How long a server waits for a client. In seconds, above 0.
 struct http_timeouts {
-  double header_s = 10;  ///< For all of a header, from its first byte or the connection's start.
-  /// For the next request on a kept connection. Answers tell clients so (`Keep-Alive: timeout=`, in
-  /// whole seconds); the connection is kept two seconds longer, so that a request in time is taken.
+  double header_s = 10;  ///< For a complete header, from its first byte or the connection's start.
+  /// For the next request on a kept connection. Answers announce it (`Keep-Alive: timeout=`, in
+  /// whole seconds); the connection is kept two seconds longer, so that a timely request is
+  /// accepted.
   double idle_s = 75;
-  double read_s = 10;   ///< For a body without any byte of it.
-  double write_s = 10;  ///< For a client that takes nothing of its answer.
-  /// Least average rate of both, in KiB a second, beside the time above: see `connection_clock`.
-  /// 0: none.
+  double read_s = 10;   ///< Without a byte of a body.
+  double write_s = 10;  ///< Without the client taking a byte of its answer.
+  /// Minimum average rate of both, in KiB per second, in addition to the limits above: see
+  /// `connection_clock`. 0: none.
   double min_rate_kib = 16;
 };
 
 struct http_options {
-  std::string name = "server";  ///< Of the program, in each line that is logged.
+  std::string name = "server";  ///< Of the program, for log lines.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one.
   std::size_t header_limit = std::size_t{16} << 10U;
-  std::size_t body_limit = std::size_t{16} << 20U;  ///< As sent, and decompressed.
+  std::size_t body_limit = std::size_t{16} << 20U;  ///< Of the body as sent, and decompressed.
   http_timeouts timeouts{};
-  /// How long a drain waits for a request whose connection has just come, or that has begun to: a
-  /// client that was let in should be served, one that only holds a connection open should not.
+  /// How long a drain waits for a request on a new connection, or one that has begun to arrive: an
+  /// accepted client should be served, one that only holds a connection open should not.
   double drain_patience_s = 0.5;
-  /// Bytes of the bodies of all requests that are arriving or being answered: what has come and the
-  /// memory made for it, not what is announced. A quarter is shared out evenly to all connections
-  /// that may be; who needs more takes it from the rest, and is answered 503 when that is used up.
-  /// One alone may have more, up to `body_limit`.
+  /// Bytes for the bodies of all requests that are arriving or being answered: those received and
+  /// the memory for them, not announced ones. A quarter is divided evenly between all possible
+  /// connections; larger bodies use the rest, and are answered 503 when that is used up. A single
+  /// one may have more, up to `body_limit`.
   std::size_t max_body_bytes = std::size_t{256} << 20U;
-  /// Bytes that bodies, answers and what the app reserves for them may hold in all; 0:
-  /// `default_request_memory()`. A request that finds too few left is answered 429, one that needs
-  /// more than all of them 413.
+  /// Bytes that bodies, answers and the app's reservations for them may hold in total; 0:
+  /// `default_request_memory()`. A request without enough memory left is answered 429, one that
+  /// needs more than the total 413.
   std::size_t max_held_bytes = 0;
-  std::string held_bytes_option = "max_held_bytes";  ///< What users call that limit.
-  /// Beside these, 32 that were answered before they had sent all may send the rest, unread.
+  std::string held_bytes_option = "max_held_bytes";  ///< The users' name for that limit.
+  /// In addition, 32 connections that were answered early may send the rest of their requests,
+  /// unread.
   std::size_t max_connections = 1024;
-  std::size_t probe_connections = 8;  ///< Beyond these, for paths that are probes.
-  /// How long a client must have sent or taken nothing, in seconds, before its connection may have
-  /// to make way: see `connection_places`.
+  std::size_t probe_connections = 8;  ///< In addition, for probe paths.
+  /// Seconds without progress by a client before its connection may have to make way: see
+  /// `connection_places`.
   double slow_after_s = 1;
-  std::size_t max_unsent = std::size_t{4} << 20U;  ///< Bytes of a stream that a client leaves.
-  bool is_management_port = false;                 ///< Each request says so.
+  std::size_t max_unsent = std::size_t{4} << 20U;  ///< Unread bytes of a stream, at most.
+  bool is_management_port = false;                 ///< Copied into each request.
 };
 
-/// One request. Views are valid until its answer has begun; where the client has gone, as long as
-/// its `http_client` is held.
+/// One request. Views are valid until its answer has begun; if the client has gone, while its
+/// `http_client` is held.
 struct http_request {
   std::string_view method;
   std::string_view path;  ///< Without scheme, host and query.
@@ -69,20 +71,20 @@ struct http_request {
   std::string_view authorization;
   std::string_view inference_header_length{};  ///< Inference-Header-Content-Length; empty: none.
   std::string_view host{};                     ///< The field Host; empty: none.
-  std::string_view origin{};                   ///< Of the browser's page that asks; empty: none.
-  /// It comes from an address of loopback, and does not say that a proxy has passed it on.
+  std::string_view origin{};                   ///< Origin of a browser's page; empty: none.
+  /// It comes from a loopback address, and no header says that a proxy forwarded it.
   bool is_local = false;
   bool is_on_management_port = false;
 
-  /// GET, or HEAD, which is answered by the head alone.
+  /// GET, or HEAD, which is answered with the header only.
   [[nodiscard]] bool reads() const noexcept { return method == "GET" || method == "HEAD"; }
 };
 
 using http_fields = std::vector<std::pair<std::string, std::string>>;
 
-/// A body that is written in pieces while its client takes it: a large answer then takes little
-/// memory beside what it is made of, and others are served in between. Only on the server's thread,
-/// but destroyed on any.
+/// A body that is written in pieces while its client takes it: a large answer then needs little
+/// extra memory, and others are served in between. Used only on the server's thread, but may be
+/// destroyed on any.
 class http_body {
  public:
   http_body() = default;
@@ -92,26 +94,26 @@ class http_body {
 
   /// Its length in bytes; nothing if it is known only at the end.
   [[nodiscard]] virtual std::optional<std::size_t> size() const = 0;
-  /// Appends the next piece, about `http_piece` bytes. @returns Whether there are more.
+  /// Appends the next piece, about `http_piece` bytes. @returns Whether there is more.
   virtual bool append_to(std::string& out) = 0;
 };
 
-/// Of a body that is written in pieces: about a millisecond's work where numbers become text.
+/// Size of pieces of a body: about a millisecond's work when numbers become text.
 inline constexpr std::size_t http_piece = std::size_t{64} << 10U;
 
 struct http_reply {
   int status = 200;
   std::string body{};
   std::string type = "application/json";
-  http_fields fields{};                 ///< More of the header.
+  http_fields fields{};                 ///< Further header fields.
   std::shared_ptr<http_body> pieces{};  ///< If not null, the body in place of `body`.
-  /// Whether to compress the body for clients with `Accept-Encoding: gzip` or `deflate`. Some send
-  /// that always, but decompress some kinds of answers only.
+  /// Whether to compress the body for clients with `Accept-Encoding: gzip` or `deflate`. Some
+  /// clients always send that, but decompress only some kinds of answers.
   bool may_be_compressed = false;
 };
 
-/// Who asked, until the answer has ended: either `answer` once, or `begin`, any number of `send`s
-/// and `end`. Nothing happens after the client has gone. Only on the server's thread.
+/// The client of a request, until its answer has ended: call either `answer` once, or `begin`, any
+/// number of `send`s and `end`. No effect after the client has gone. Only on the server's thread.
 class http_client {
  public:
   http_client() = default;
@@ -124,21 +126,21 @@ class http_client {
   virtual void begin(const std::string& type) = 0;
   virtual void send(std::string_view bytes) = 0;
   virtual void end() = 0;
-  /// Calls `gone`, once, if the client leaves before its answer has ended: it closed, sends no
-  /// acknowledgements, or does not read. Forgotten when the answer ends.
+  /// Calls `gone`, once, if the client leaves before its answer has ended: it closed, does not
+  /// acknowledge, or does not read. Discarded when the answer ends.
   virtual void on_gone(std::function<void()> gone) = 0;
-  /// Whether nobody waits for an answer any more.
+  /// Whether the client no longer waits for an answer.
   [[nodiscard]] virtual bool is_gone() const { return false; }
 };
 
-/// Which bound of the server itself a request was refused for.
+/// The server limit that a request was refused for.
 enum class http_bound : std::uint8_t {
   connections,  ///< `max_connections`.
   bodies,       ///< `max_body_bytes`.
-  memory,       ///< `max_held_bytes`; answered 429, or 413 if it needs more than all.
+  memory,       ///< `max_held_bytes`; answered 429, or 413 if it exceeds the total.
 };
 
-/// What a server does. All calls come on the server's thread.
+/// The application of a server. All calls come on the server's thread.
 class http_app {
  public:
   http_app() = default;
@@ -146,37 +148,37 @@ class http_app {
   http_app(const http_app&) = delete;
   http_app& operator=(const http_app&) = delete;
 
-  /// The answer to a request that is refused for its header; nothing: it is not. Called before its
-  /// body is read, which then is not: the request has an empty one.
+  /// Returns the answer to a request refused for its header, if it is. Called before its body,
+  /// which is then not read: the request has an empty one.
   [[nodiscard]] virtual std::optional<http_reply> early_answer(const http_request& /*request*/) {
     return std::nullopt;
   }
-  /// The largest body of a request, by its header. @param usual `http_options::body_limit`.
+  /// Maximum body size of a request, by its header. @param usual `http_options::body_limit`.
   [[nodiscard]] virtual std::size_t body_limit(const http_request& /*head*/, std::size_t usual) {
     return usual;
   }
-  /// Must lead to one answer, now or later.
+  /// Handles a request; must give one answer, now or later.
   virtual void asked(const http_request& request, const std::shared_ptr<http_client>& client) = 0;
-  /// The body of an answer to what is no valid request (JSON).
+  /// The body of the answer to an invalid request (JSON).
   virtual std::string error_body(int status, std::string_view message) = 0;
-  /// An answer of this status begins.
+  /// Called when an answer with this status begins.
   virtual void answered(int status) = 0;
-  /// That answer is one of the server's own, as there is no room for the client.
+  /// Called if that answer is the server's own, for lack of room for the client.
   virtual void refused(http_bound /*full*/) {}
-  /// A drain begins: no more connections come, but requests of those that are there still do.
+  /// A drain begins: no more connections are accepted, but requests of existing ones still arrive.
   virtual void draining() = 0;
-  /// Whether a path is one that probes ask for, whom nobody else's connections may keep out.
+  /// Whether a path is used by probes, which must be served even if all connections are taken.
   [[nodiscard]] virtual bool is_probe(std::string_view /*path*/) const { return false; }
 };
 
-/// One thread, that of `run`. Reads with limits and timeouts, decompresses bodies (gzip, deflate),
-/// answers what is malformed, too large or too slow itself, keeps connections alive, notices
-/// clients that go. Beyond `max_connections` it lets in a few that ask for a probe, the latest of
-/// them rather than who says nothing; others are told that they are too many. Where the system has
-/// no descriptors left it says so on standard error, at most once a minute, and goes on trying.
-/// What the app throws ends at this server: the request is answered 500, or 503 for want of memory,
-/// and its connection closes, without an answer if `on_gone` was asked for; standard error says so,
-/// and others go on. Thread safety: `listen` and `run` from one thread each, the rest from any.
+/// Runs on one thread, that of `run`. Reads with limits and timeouts, decompresses bodies (gzip,
+/// deflate), itself answers malformed, too large or too slow requests, keeps connections alive, and
+/// detects clients that leave. Beyond `max_connections` it admits a few probes, preferring the
+/// latest to silent ones; other clients are told that there are too many. If the system has no
+/// descriptors left it reports so on standard error, at most once a minute, and keeps trying.
+/// Exceptions of the app end here: the request is answered 500, or 503 if memory ran out, and its
+/// connection closes, without an answer if `on_gone` was set; standard error reports it, and others
+/// continue. Thread safety: `listen` and `run` from one thread each, the rest from any.
 class http_server {
  public:
   explicit http_server(const http_options& o);
@@ -185,39 +187,39 @@ class http_server {
   http_server& operator=(const http_server&) = delete;
 
   /// Opens the port. @throws config_error If the host is neither an IP address nor localhost.
-  /// @throws resource_error If it cannot be listened on, as it is in use.
+  /// @throws resource_error If it cannot listen, for example because the port is in use.
   void listen();
-  /// The one listened on; any thread may ask, also while it is closed.
+  /// The port listened on; callable from any thread, also while it is closed.
   [[nodiscard]] std::uint16_t port() const;
-  /// Of the address and port listened on, as in `http://[::1]:8000`.
+  /// The URL of the address and port listened on, such as `http://[::1]:8000`.
   [[nodiscard]] std::string url() const;
-  /// Serves at most so many connections at one time, 1 or more. Before `run`.
+  /// Limits the connections served at one time, to 1 or more. Call it before `run`.
   void limit_connections(std::size_t most);
   [[nodiscard]] std::size_t max_connections() const noexcept;
-  /// File descriptors that it may have open at one time.
+  /// Maximum number of file descriptors that it opens at one time.
   [[nodiscard]] std::size_t max_descriptors() const noexcept;
   /// Serves until the end of a drain, or `stop`.
   void run(http_app& app);
-  /// From now on it `is_leaving`. Goes on serving, but asks clients to come back on other
-  /// connections: each answer from now on closes its own.
+  /// Sets `is_leaving`. Continues to serve, but each answer from now on closes its connection, so
+  /// that clients reconnect elsewhere.
   void leave();
-  /// Serves whoever has connected until now, and closes the port: connections that the system has
-  /// taken and nobody read are read and answered. `run` returns when the last answer is sent, or
-  /// `within_s` from now, when connections are closed as they are.
+  /// Closes the port and serves the clients connected so far, including connections accepted only
+  /// by the system. `run` returns when the last answer is sent, or after `within_s`, when
+  /// connections are closed as they are.
   void drain(double within_s);
-  /// `run` returns soon, whatever is under way.
+  /// Makes `run` return soon, whatever is in progress.
   void stop();
   [[nodiscard]] bool is_leaving() const noexcept;
   [[nodiscard]] bool is_draining() const noexcept;
-  /// Whether its thread lately had next to no time left: see `busy_meter`. For its own thread.
+  /// Whether its thread recently had almost no time left: see `busy_meter`. Only on its own thread.
   [[nodiscard]] bool is_busy();
-  /// Requests whose answer is being made or sent. Once `run` has returned: that were left so.
+  /// Requests with an answer in progress. After `run` has returned: those left unanswered.
   [[nodiscard]] std::size_t under_way() const noexcept;
-  /// What bodies and answers hold at present, and the limit; the app's reservations are its own.
+  /// Memory held by bodies and answers, and the limit; reservations by the app are its own.
   [[nodiscard]] byte_ledger& memory() noexcept;
-  /// Why there is no room for so many bytes more: status 413 if there never is, else 429.
+  /// Why so many more bytes are not available: status 413 if they never are, else 429.
   [[nodiscard]] std::pair<int, std::string> why_no_memory(std::size_t bytes) const;
-  /// Calls `work` on the server's thread, soon; never once `run` has returned. What it throws is
+  /// Calls `work` on the server's thread, soon; never after `run` has returned. Its exceptions are
   /// printed.
   void post(std::function<void()> work);
 

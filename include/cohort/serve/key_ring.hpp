@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Secrets that clients show as `Authorization: Bearer KEY`: `key_ring`.
+/// Secrets that clients send as `Authorization: Bearer KEY`: `key_ring`.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -17,32 +17,32 @@ namespace cohort::serve {
 /// serves. A key has 1 to 512 visible ASCII characters. Thread safety: any thread.
 class key_ring {
  public:
-  /// Most keys of one ring: each request is compared with all of them.
+  /// Maximum keys of one ring: each request is compared with all of them.
   static constexpr std::size_t max_keys = 1000;
 
-  /// Without keys.
+  /// A ring without keys.
   key_ring() = default;
   /// @param given Keys of the command line.
   /// @param option Names the file in messages.
-  /// @param file One key a line; blank lines and lines that begin with # do not count. Empty: none.
+  /// @param file One key a line; blank lines and lines that begin with # are ignored. Empty: none.
   /// @throws config_error If a key is not valid, there are more than `max_keys`, or the file cannot
-  /// be read or has no key. Messages hold no keys.
+  /// be read or has no key. Messages contain no keys.
   key_ring(std::vector<std::string> given, std::string option, std::string file);
 
-  /// From now on neither has a key of the other, so that no key stands for more than it should:
-  /// `reload` refuses one. @param a, b Outlive each other's use.
-  /// @throws config_error If they share one already.
+  /// Ensures from now on that no key is in both, so that none grants more than it should: `reload`
+  /// refuses such a key. @param a, b Must exist whenever the other is used.
+  /// @throws config_error If they already share one.
   static void keep_apart(key_ring& a, key_ring& b);
 
-  /// Whether the server has no key, and none can come by `reload`.
+  /// Whether the server has no key, and `reload` cannot add any.
   [[nodiscard]] bool is_empty() const noexcept { return given_.empty() && file_.empty(); }
   /// Whether there is a file to `reload`.
   [[nodiscard]] bool has_file() const noexcept { return !file_.empty(); }
-  /// Whether a header field shows one of the keys. How long that takes depends on the field and on
-  /// the number of keys, and not on where they differ.
+  /// Whether a header field contains one of the keys. The time depends on the field and the number
+  /// of keys, but not on where they differ.
   [[nodiscard]] bool admits(std::string_view authorization) const;
-  /// Reads the file again. @returns What was read, for the log.
-  /// @throws config_error As the constructor and `keep_apart`; then the keys stay as they were.
+  /// Reads the file again. @returns A summary for the log.
+  /// @throws config_error As the constructor and `keep_apart`; the keys are then unchanged.
   std::string reload();
 
  private:
@@ -54,7 +54,7 @@ class key_ring {
   std::string file_;
   mutable std::mutex mutex_;
   std::vector<std::string> keys_;    // All; guarded by the lock.
-  const key_ring* other_ = nullptr;  // That it has no key of.
+  const key_ring* other_ = nullptr;  // Shares no key with it.
 };
 
 }  // namespace cohort::serve

@@ -28,12 +28,12 @@ class Registry;
 
 namespace cohort::serve {
 
-/// The kind of thing that a row has a series for each of.
+/// The kind of owner for which a row has one series each.
 enum class counted_by : unsigned char {
-  server,    ///< One in all.
+  server,    ///< One in total.
   model,     ///< Label `model`.
   version,   ///< Labels `model` and `version`, of owners named MODEL/VERSION.
-  pipeline,  ///< Label `model`, of models that run as pipelines.
+  pipeline,  ///< Label `model`, for models that run as pipelines.
   device,    ///< Label `device`.
 };
 
@@ -42,7 +42,7 @@ struct metric_spec {
   const char* name;
   const char* help;
   counted_by by = counted_by::server;
-  const char* label = nullptr;             ///< A further label, of which `values` are all values.
+  const char* label = nullptr;             ///< A further label; `values` are all its values.
   std::vector<std::string_view> values{};  ///< None without it.
   std::vector<double> buckets{};           ///< Upper bounds, ascending; of histograms.
 };
@@ -50,22 +50,22 @@ struct metric_spec {
 class metric_owner;
 
 /// The rows of one server, and those of every process: `cohort_build_info`, `process_...` and
-/// `cohort_log_lines_dropped_total`. The rows are members; each registers itself, so another member
-/// is another metric. Thread safety: add rows and owners that stay first, and say how many more are
-/// expected; then any thread.
+/// `cohort_log_lines_dropped_total`. The rows are members and register themselves. Thread safety:
+/// first add rows and permanent owners, and state how many more are expected; then any thread.
 class metric_page {
  public:
   metric_page();
   metric_page(const metric_page&) = delete;
   metric_page& operator=(const metric_page&) = delete;
 
-  /// A model, pipeline or device, from now on counted in all rows by such. Each number once.
+  /// Adds a model, pipeline or device to all rows of that kind. Each index once.
   void add_owner(counted_by by, std::size_t index, const std::string& name);
-  /// Numbers of such owners will be below `most`: then they may come while others are counted.
+  /// Indices of such owners will be below `most`; they may then be added while others are counted.
   void expect_owners(counted_by by, std::size_t most);
-  /// An owner that may go: its series leave the page with the last copy of what is returned. The
-  /// same name is the same owner while there is a copy. The page outlives them all.
-  /// @returns Null if all expected numbers are taken.
+  /// Finds or adds an owner that can be removed: its series leave the page with the last copy of
+  /// the result. While there is a copy, the same name is the same owner. The page must outlive them
+  /// all.
+  /// @returns Null if all expected indices are in use.
   [[nodiscard]] std::shared_ptr<const metric_owner> find_owner(counted_by by,
                                                                const std::string& name);
   /// The text of GET /metrics.
@@ -89,8 +89,8 @@ class metric_page {
     ~owner_listener() = default;
   };
   friend class metric_owner;
-  struct process_rows;  // As the page is read.
-  struct passing;       // The owners that may go.
+  struct process_rows;  // Values read with the page.
+  struct passing;       // Owners that can be removed.
 
   void remove_owner(const metric_owner& o) noexcept;
 
@@ -101,7 +101,7 @@ class metric_page {
   std::unique_ptr<passing> passing_;
 };
 
-/// An owner whose series are on the page as long as this exists: hold it where it is counted.
+/// An owner with series on the page while this exists: hold it where it is counted.
 class metric_owner {
  public:
   metric_owner(metric_page& page, counted_by by, std::size_t index, std::uint64_t serial)
@@ -110,9 +110,9 @@ class metric_owner {
   metric_owner& operator=(const metric_owner&) = delete;
   ~metric_owner() { page_.remove_owner(*this); }
 
-  /// Its number in the rows. Another owner may have it afterwards.
+  /// Its index in the rows. Later owners may reuse it.
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
-  /// Not that of another owner, before or after; above 0.
+  /// Never reused by another owner; above 0.
   [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
 
  private:
@@ -133,7 +133,7 @@ class metric_row : metric_page::owner_listener {
 
  protected:
   ~metric_row() = default;
-  /// @param owner, value Their numbers; 0 where there is but one.
+  /// @param owner, value Their indices; 0 if there is only one.
   [[nodiscard]] Metric& at(std::size_t owner, std::size_t value) const;
 
  private:
@@ -145,12 +145,12 @@ class metric_row : metric_page::owner_listener {
   std::vector<Metric*> series_;
 };
 
-/// A total that only grows.
+/// A total that only increases.
 class counter : public metric_row<prometheus::Counter> {
  public:
   using metric_row::metric_row;
   void add(double n = 1, std::size_t owner = 0, std::size_t value = 0) const;
-  /// To a total that is counted elsewhere.
+  /// Raises it to a total counted elsewhere.
   void raise_to(double total, std::size_t owner = 0, std::size_t value = 0) const;
 };
 
@@ -168,8 +168,8 @@ class histogram : public metric_row<prometheus::Histogram> {
   void observe(double x, std::size_t owner = 0) const;
 };
 
-/// A counter by texts that are only known when they occur, such as HTTP statuses. `label` names
-/// them.
+/// A counter by texts that are only known when they occur, such as HTTP statuses, with the label
+/// `label`.
 class text_counter {
  public:
   text_counter(metric_page& page, const metric_spec& spec);
@@ -180,7 +180,7 @@ class text_counter {
   prometheus::Family<prometheus::Counter>* family_;
 };
 
-/// What all servers have: requests under way, and those refused at a limit, by the limit.
+/// Common to all servers: requests in progress, and those refused at a limit, by the limit.
 class http_counters {
  public:
   explicit http_counters(metric_page& page)
@@ -198,7 +198,7 @@ class http_counters {
         most_{page,
               {.name = "cohort_held_bytes_limit",
                .help = "Limit of cohort_held_bytes; requests beyond it are answered 429 or 413"}} {}
-  /// Shows the requests under way, the held memory and its limit.
+  /// Updates the requests in progress, the held memory and its limit.
   void show(http_server& http) const {
     in_flight_.set(static_cast<double>(http.under_way()));
     held_.set(static_cast<double>(http.memory().held()));
@@ -217,14 +217,14 @@ using metric_labels = std::map<std::string, std::string>;
 
 using metric_values = std::vector<std::pair<metric_labels, double>>;
 
-/// A gauge by labels that come and go while the server runs. One thread at a time changes it;
-/// others may read the page meanwhile.
+/// A gauge with labels that change while the server runs. One thread at a time changes it; others
+/// may read the page meanwhile.
 class changing_gauge {
  public:
   changing_gauge(metric_page& page, const metric_spec& spec);
   void set(const metric_labels& labels, double x) const;
   void remove(const metric_labels& labels) const;
-  /// Sets these, and removes those of the last call that are not among them.
+  /// Sets these, and removes the previous ones that are not among them.
   void show(const metric_values& all);
 
  private:

@@ -19,27 +19,27 @@
 
 namespace cohort::serve {
 
-/// Events of a row of a model's pipeline.
+/// Events of the rows of a model's pipeline.
 enum class row_event : std::uint8_t {
   made,       ///< Requests became a row.
-  stretched,  ///< Requests joined a row that ran.
+  stretched,  ///< Requests joined a running row.
   split,      ///< A row was divided.
-  held,       ///< A row waited for the stragglers behind it.
+  held,       ///< A row waited for stragglers.
 };
 
-/// What showed that a request would be late, before it was read.
+/// Why a request was refused before its body was read.
 enum class shed_reason : std::uint8_t {
-  expected_wait,   ///< The requests before it, on its arrival.
-  waited,          ///< The time that it has waited, at its turn.
-  served_in_vain,  ///< As many as are let in of its model are there.
+  expected_wait,   ///< It would wait too long behind the queue on its arrival.
+  waited,          ///< It had waited too long at its turn.
+  served_in_vain,  ///< As many as are admitted for its model are present.
 };
 
-/// Triton Inference Server's metrics, of each version of a model: its statistics, by other names.
+/// Triton Inference Server's metrics of each version of a model: its statistics under other names.
 class triton_metrics {
  public:
   explicit triton_metrics(metric_page& page) : page_{page} {}
 
-  /// @param version Its number. @param s Never less than before, unless it is another one's.
+  /// @param version Its number. @param s Never less than before, unless the version has changed.
   void show(std::size_t version, const model_statistics& s) const {
     const auto count = [version](const counter& row, std::uint64_t n, std::size_t value = 0) {
       row.raise_to(static_cast<double>(n), version, value);
@@ -100,8 +100,8 @@ class triton_metrics {
   gauge pending_{page_, of("nv_inference_pending_request_count", "Rows that wait for a batch")};
 };
 
-/// The table of metrics: its members. Further down, the events that count in several of them, or
-/// that the engine's types name. Thread safety: add models and devices first; then any thread.
+/// The metrics of a server, as members; below them, events that count in several of them, or use
+/// the engine's types. Thread safety: add models and devices first; then any thread.
 class metrics : public metric_page {
  public:
   counter requests{*this,
@@ -275,14 +275,14 @@ class metrics : public metric_page {
       *this,
       {.name = "cohort_http_responses_total", .help = "HTTP answers by status", .label = "status"}};
   http_counters http{*this};
-  std::optional<triton_metrics> triton{};  ///< Emplaced before there are models, if at all.
+  std::optional<triton_metrics> triton{};  ///< Must be emplaced before models are added.
 
-  /// Up to `most` models, and versions of them, at one time will come and go, by `find_model` and
-  /// `find_version`; none by `add_model`.
+  /// Up to `most` models, and versions of them, at one time will be added and removed by
+  /// `find_model` and `find_version`, and none by `add_model`.
   void expect_models(std::size_t most) {
     for (const counted_by by : {counted_by::model, counted_by::version}) expect_owners(by, most);
   }
-  /// As `find_owner`. @param name Not empty.
+  /// Like `find_owner`. @param name Not empty.
   [[nodiscard]] std::shared_ptr<const metric_owner> find_model(const std::string& name) {
     return find_owner(counted_by::model, name);
   }
@@ -290,7 +290,8 @@ class metrics : public metric_page {
                                                                  const std::string& version) {
     return find_owner(counted_by::version, model + '/' + version);
   }
-  /// Model and device ids must be dense and added in order. The model is its only version, too.
+  /// Adds a model. Model and device ids must be dense and added in order. The model is also its
+  /// only version.
   void add_model(model_id id, const std::string& name, const std::string& version = "1") {
     add_owner(counted_by::model, id.index(), name);
     add_owner(counted_by::version, id.index(), name + '/' + version);
@@ -309,7 +310,8 @@ class metrics : public metric_page {
   void refused(model_id id, refusal why) {
     refusals.add(1, id.index(), static_cast<std::size_t>(why));
   }
-  /// A request ended `latency` after it arrived; or the loop did not take it after all.
+  /// Counts a request that ended `latency` after its arrival, or that the loop did not accept after
+  /// all.
   void ended(model_id id, outcome how, duration latency) {
     if (how == outcome::refused) return refused(id, refusal::overloaded);
     requests.add(1, id.index(), static_cast<std::size_t>(how));
@@ -321,30 +323,30 @@ class metrics : public metric_page {
     batch_size.observe(e.size, e.model.index());
     busy_seconds.add(to_seconds(e.work), e.device.index());
   }
-  /// Of a model with a pipeline.
+  /// For a model with a pipeline.
   void happened(model_id id, row_event what) {
     pipeline_rows.add(1, id.index(), static_cast<std::size_t>(what));
   }
   void set_waiting(model_id id, double count) { waiting.set(count, id.index()); }
-  /// The model is loaded on a partition, `percent` of a device, which a plan gives `rate_rps`
-  /// requests a second; 0 while it is not yet or no longer served there. Any thread, at any time.
+  /// Notes that the model is loaded on a partition, `percent` of a device, with a planned rate of
+  /// `rate_rps` requests per second; 0 while it is not in service there. Any thread, at any time.
   void place(const std::string& model, device_id device, std::uint32_t partition,
              std::uint32_t percent, double rate_rps) {
     placed.set(place_labels(model, device, partition, percent), rate_rps);
   }
-  /// It is unloaded there.
+  /// Notes that it was unloaded there.
   void unplace(const std::string& model, device_id device, std::uint32_t partition,
                std::uint32_t percent) {
     placed.remove(place_labels(model, device, partition, percent));
   }
-  /// A plan was begun, or a step of one failed and is tried again.
+  /// Counts a plan that was begun, or a step of one that failed and is retried.
   void planned(bool failed) { plans.add(1, 0, failed ? 1 : 0); }
   void refused(http_bound full) { http.add(full); }
   /// HTTP answers by status, of every path.
   void answered(int status) { answers.add(std::to_string(status)); }
 
  private:
-  /// Parts of a request's time: finer at the lower end than the whole.
+  /// Buckets for parts of a request's time: finer at the lower end than those of the whole.
   static std::vector<double> part_seconds() {
     return {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5};
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a server counts of a model's requests, as the protocol's statistics extension tells it.
+/// A server's statistics of a model's requests, as in the protocol's statistics extension.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -15,7 +15,7 @@
 
 namespace cohort::serve {
 
-/// How often something took time, and how long in all.
+/// A count and the total time.
 struct time_spent {
   std::uint64_t count = 0;
   duration total{0};
@@ -26,25 +26,25 @@ struct time_spent {
   }
 };
 
-/// Why a request had no result, by Triton Inference Server's kinds.
+/// Why a request has no result, by Triton Inference Server's kinds.
 enum class failure : std::uint8_t {
-  rejected,  ///< It was refused, or given up before it ran.
+  rejected,  ///< Refused, or dropped before it ran.
   canceled,  ///< Its client has gone.
   backend,   ///< It failed while it ran.
   other,
 };
 
-/// Of one version of a model, since its start. Thread safety: none.
+/// Statistics of one version of a model since its start. Thread safety: none.
 struct model_statistics {
   time_spent success;         ///< Requests answered with results, from arrival to answer.
-  time_spent fail;            ///< Others, but those whose body was read and is not valid.
-  time_spent queue;           ///< Of successes, as all below: until a batch was to start, or until
+  time_spent fail;            ///< Others, except those with an invalid body.
+  time_spent queue;           ///< Of successes, as all below: until a batch's planned start, or
                               ///< it was looked for in the response cache, if it was found there.
   time_spent compute_input;   ///< Reading them.
   time_spent compute_infer;   ///< From that start to the end: copies and computing.
   time_spent compute_output;  ///< Writing the answer.
-  time_spent cache_hit;       ///< Looking for those that were found in the response cache.
-  time_spent cache_miss;      ///< Looking for the others of its model, and keeping their answers.
+  time_spent cache_hit;       ///< Lookups in the response cache that hit.
+  time_spent cache_miss;      ///< Lookups that missed, and storing the answers.
   std::chrono::system_clock::time_point last_inference;
   std::map<std::uint32_t, time_spent> rows;  ///< Rows by the size of their batch.
   std::array<std::uint64_t, 4> failures{};   ///< Those that failed, by `failure`.
@@ -53,7 +53,7 @@ struct model_statistics {
     fail.add(took);
     ++failures[static_cast<std::size_t>(why)];
   }
-  /// A row has ended with a result. @param batch Rows that were in its batch, `took` its time.
+  /// Counts a row that ended with a result. @param batch Rows in its batch. @param took Its time.
   void ran(std::uint32_t batch, duration took) { rows[batch].add(took); }
   /// Rows that ran.
   [[nodiscard]] std::uint64_t inferences() const;
@@ -67,8 +67,8 @@ struct named_statistics {
   const model_statistics& of;
 };
 
-/// The body of GET /v2/models/stats. An execution of a batch of b counts as one for each b rows, or
-/// part of that, that were answered. Times are those of whole batches.
+/// The body of GET /v2/models/stats. A batch of b rows counts as one execution for each b answered
+/// rows, or part of that. Times are those of whole batches.
 [[nodiscard]] std::string write_statistics(std::span<const named_statistics> models);
 
 }  // namespace cohort::serve

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A server from its first probe to its exit: loading, ready, leaving, draining, whatever hangs.
+/// Runs a server from its first probe to its exit: loading, ready, leaving and draining, even if
+/// devices hang.
 #pragma once
 
 #include <cohort/serve/http.hpp>
@@ -17,103 +18,102 @@
 
 namespace cohort::serve {
 
-/// Exit status of a server that left requests unanswered, or devices or loads that hang.
+/// Exit status of a server that left requests unanswered, or hung devices or loads.
 inline constexpr int exit_left_requests = 3;
 
 /// Takes the answer to a request, once, on any thread.
 using http_answer = std::function<void(http_reply)>;
 
-/// What is asked on the management port, and what the end asks. Called on threads of
-/// `server_life`, at any time after it has begun, and not once `end` releases.
+/// The application's answers on the management port and at shutdown. Called on threads of
+/// `server_life`, at any time between `begin` and the release in `end`.
 class managed {
  public:
-  /// 200 while the process is of use, also while it loads.
+  /// 200 while the process works, even while it loads.
   [[nodiscard]] virtual http_reply live() = 0;
-  /// 200 if it takes requests and is to get more of them, else 503.
+  /// 200 if it accepts requests and should get more, else 503.
   [[nodiscard]] virtual http_reply ready() = 0;
-  /// In the text format of Prometheus. Must not wait for a device without limit.
+  /// In the text format of Prometheus. Must not wait for a device indefinitely.
   [[nodiscard]] virtual http_reply metrics() = 0;
-  /// How many devices do not come back from what they were sent, as far as that is known. Must not
-  /// wait for one.
+  /// Number of devices known to hang. Must not wait for one.
   [[nodiscard]] virtual std::size_t hanging_devices() { return 0; }
-  /// How many loads of models have not ended though they were given up. Must not wait.
+  /// Number of abandoned loads of models that have not ended. Must not wait.
   [[nodiscard]] virtual std::size_t hanging_loads() { return 0; }
-  /// Once, in `end`: waits a moment for loads that the drain has given up.
+  /// Called once, in `end`: waits briefly for loads that the drain has abandoned.
   virtual void await_loads() {}
-  /// As `http_app::early_answer`, for requests to `manage`. One function may override both.
+  /// Like `http_app::early_answer`, for requests to `manage`. One function may override both.
   [[nodiscard]] virtual std::optional<http_reply> early_answer(const http_request& /*request*/) {
     return std::nullopt;
   }
-  /// As `http_app::body_limit`, for the same. One function may override both.
+  /// Like `http_app::body_limit`, for requests to `manage`. One function may override both.
   [[nodiscard]] virtual std::size_t body_limit(const http_request& /*request*/, std::size_t usual) {
     return usual;
   }
-  /// Any other path of the management port; by itself there is none. @param request Its views are
-  /// valid until this returns.
+  /// Answers any other path of the management port; by default there is none. @param request Its
+  /// views are valid until this returns.
   virtual void manage(const http_request& request, http_answer answer);
 
  protected:
   ~managed() = default;
 };
 
-/// Which of the pages of `managed` a path of the management port is: live, ready or metrics, under
-/// the names that each of our servers has for it, and short ones.
+/// The page of `managed` for a path of the management port: live, ready or metrics, under the names
+/// used by each of our servers, and short ones.
 enum class managed_page : std::uint8_t { none, live, ready, metrics };
 [[nodiscard]] managed_page page_at(std::string_view path) noexcept;
 
 struct life_options {
-  std::string name = "server";  ///< Of the program, in each line that is logged.
+  std::string name = "server";  ///< Of the program, for log lines.
   std::string host = "127.0.0.1";
-  std::optional<std::uint16_t> management_port{};  ///< 0: any free one. None: there is none.
-  double lame_duck_s = 1;       ///< Of the drain's time, after SIGTERM; 0: none. Not after SIGINT.
+  std::optional<std::uint16_t> management_port{};  ///< 0: any free one. Empty: no such port.
+  double lame_duck_s = 1;       ///< Part of the drain's time, after SIGTERM only; 0: none.
   double drain_timeout_s = 10;  ///< From the signal to the end of the last connection.
-  double end_patience_s = 0.5;  ///< From then on for devices and threads, before the process exits.
-  std::size_t more_files = 0;   ///< Files that clients may have it open, beside connections.
-  /// Outlive the life. SIGHUP reads the files of those that have one again; it never ends the
+  double end_patience_s = 0.5;  ///< Then for devices and threads, before the process exits.
+  std::size_t more_files = 0;   ///< Files that clients may make it open, beside connections.
+  /// Must outlive the life. SIGHUP rereads the files of those that have one; it never ends the
   /// process.
   std::vector<key_ring*> keys{};
 };
 
-/// Runs an http_server on a thread of its own, from before its models are loaded to the end of its
-/// drain, and a management port on another. A third thread waits for signals and ends the process
-/// if nobody else does: it waits for no device.
+/// Runs an http_server on its own thread, from before its models are loaded to the end of its
+/// drain, and a management port on another thread. A third thread waits for signals and ends the
+/// process if nothing else does: it waits for no device.
 ///
-/// The process's limit of open files is raised to what both ports, `more_files` and 128 files need.
-/// Where that is not allowed the service has fewer connections, at least one, and a line on
-/// standard error says so: so many clients as there may be leave the management port its own.
+/// The process's limit of open files is raised for both ports, `more_files` and 128 files. If that
+/// is not permitted the service has fewer connections, at least one, which a line on standard error
+/// reports; the management port keeps its own.
 ///
-/// The first SIGTERM or SIGINT begins the end: a lame-duck phase, in which the server is not ready
-/// any more but serves, so that whoever sends it requests can stop to; then the drain. The second
-/// one is the end. While the server starts already the first is.
+/// The first SIGTERM or SIGINT begins shutdown: a lame-duck phase, in which the server is not ready
+/// but still serves, so that load balancers can stop sending; then the drain. A second signal ends
+/// the process at once, as does the first one while the server starts.
 ///
-/// However it ends, the last line that it prints is `drained`, or says how many requests, and how
-/// many devices and loads that hang, were left. If any were, the exit status is
-/// `exit_left_requests`, else 0.
-/// From then on the process ignores these signals: it is to end.
+/// The last line printed is always `drained`, or the number of requests, hung devices and hung
+/// loads left. If any were left, the exit status is `exit_left_requests`, else 0. From then on the
+/// process ignores these signals.
 class server_life {
  public:
-  /// Opens both ports. @param service, app, pages Outlive it. @throws As `http_server::listen`.
+  /// Opens both ports. @param service, app, pages Must outlive it. @throws As
+  /// `http_server::listen`.
   server_life(http_server& service, http_app& app, managed& pages, const life_options& o);
-  /// If it has not ended, stops it as it is.
+  /// If it has not ended, stops it at once.
   ~server_life();
   server_life(const server_life&) = delete;
   server_life& operator=(const server_life&) = delete;
 
-  /// Probes are answered from now on: live, and not ready.
+  /// Starts answering probes: live, and not ready.
   void begin();
-  /// Has `start` run on the server's thread, and is ready.
+  /// Runs `start` on the server's thread, then becomes ready.
   void become_ready(const std::function<void()>& start);
-  /// Until the last answer is sent, or no more may be.
+  /// Waits until the last answer is sent, or no more may be.
   void wait();
-  /// After `wait`: has `release` destroy what answered, which nobody asks any more, as the pages of
-  /// the management port stay as they are, and says in one line what was left. Before that, who
-  /// waits for `managed::manage` is answered as by `managed::ready`, and has `end_patience_s` to
-  /// take it. If a device or a load hangs, which `release` might wait for, the
-  /// process exits instead; so it does if `release` has not returned `end_patience_s` after the
-  /// drain's time: what it waits for then counts as a device that hangs.
-  /// @returns What the process should exit with: 0, or `exit_left_requests`.
+  /// After `wait`: calls `release` to destroy the application, which is no longer asked, as the
+  /// pages of the management port are frozen, and prints one line with what was left. Before that,
+  /// pending `managed::manage` requests are answered with `managed::ready`, and have
+  /// `end_patience_s` to take it. If a device or a load hangs, which `release` might wait for, the
+  /// process exits instead; likewise if `release` has not returned `end_patience_s` after the
+  /// drain's time, which counts as a hung device.
+  /// @returns The exit status of the process: 0, or `exit_left_requests`.
   int end(const std::function<void()>& release);
-  /// That of the management port, for the ready line: ` management http://HOST:PORT`, or nothing.
+  /// For the ready line: ` management http://HOST:PORT`, or nothing.
   [[nodiscard]] std::string management_url() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Requests whose bodies nobody has parsed yet, no more than will be in time.
+/// Queues requests with unparsed bodies, limited to those that will be in time.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -14,7 +14,7 @@
 
 namespace cohort::serve {
 
-/// Mean and mean deviation of a duration of late, as TCP has them of round trips. O(1).
+/// Recent mean and mean deviation of a duration, as TCP computes them for round trips. O(1).
 class recent_duration {
  public:
   void add(duration x) noexcept {
@@ -27,7 +27,7 @@ class recent_duration {
     mean_ += (ns - mean_) / 16;
   }
   [[nodiscard]] duration mean() const noexcept { return from_ns(mean_); }
-  /// What few exceed: the mean and four deviations.
+  /// An upper limit that few exceed: the mean plus four deviations.
   [[nodiscard]] duration most() const noexcept { return from_ns(mean_ + 4 * deviation_); }
 
  private:
@@ -37,28 +37,28 @@ class recent_duration {
   double deviation_ = 0;
 };
 
-/// How many requests a server may have, read or not, at one time. There is no limit until it has
-/// taken one in vain: by then it had more than it could serve in time. From then on what is
-/// dropped or refused behind the parser takes one away each, and what is completed while about all
-/// are there adds a tenth. So a tenth as many are parsed in vain as are served: those behind the
-/// parser always have more than enough to choose from, and few are parsed for nothing. One that is
-/// late takes away a tenth of all, once a round, as TCP has it: nobody behind the parser knew that
-/// it would be, so the machine is too slow for what there is.
+/// Limits the requests in a server, read or not. There is no limit until the first accepted request
+/// is wasted, which shows that there are more than can be served in time. From then on each request
+/// dropped or refused behind the parser lowers the limit by one, and each completion while the
+/// limit is nearly reached raises it by a tenth. So one request is parsed in vain for every ten
+/// served: the parser always supplies enough, at little waste. A late request lowers the limit by a
+/// tenth, once a round, as in TCP: its lateness was not predicted, so the machine is too slow for
+/// the load.
 class serving_window {
  public:
   [[nodiscard]] bool has_room(std::size_t inside) const noexcept {
     return static_cast<double>(inside) < size_;
   }
-  /// Some of `inside` were completed in time.
+  /// Some of the `inside` requests were completed in time.
   void completed(std::size_t inside, std::size_t how_many) noexcept {
     if (2 * static_cast<double>(inside) >= size_) size_ += static_cast<double>(how_many) / 10;
   }
-  /// Some of `inside` were dropped or refused.
+  /// Some of the `inside` requests were dropped or refused.
   void wasted(std::size_t inside, std::size_t how_many) noexcept {
     reduce(inside, static_cast<double>(how_many));
   }
-  /// One of `inside` was late.
-  /// @param round No more than one counts in so long: many are late at a time.
+  /// One of the `inside` requests was late.
+  /// @param round At most one counts in this time: many are late at once.
   void late(std::size_t inside, time_point now, duration round) noexcept {
     if (has_cut_ && now - cut_ < round) return;
     has_cut_ = true;
@@ -76,31 +76,31 @@ class serving_window {
   bool has_cut_ = false;
 };
 
-/// What must be known of a request to say whether it will be in time.
+/// The data for deciding whether a request will be in time.
 struct time_budget {
   duration limit{0};  ///< From its arrival to its answer.
-  duration rest{0};   ///< Of which it takes so much from when it is taken: measured.
+  duration rest{0};   ///< Measured part of it after the request is taken.
 
-  /// How long it may wait. At least half of the limit whatever `rest` is: a rest that was measured
-  /// in bad times would else never be measured again. Of what is left, half: what it waited before
-  /// it was seen, in the socket and at its client, is not known here.
+  /// How long it may wait. At least half of the limit whatever `rest` is, as otherwise a rest
+  /// measured in bad times would never be measured again. Of what is left, half: its earlier wait
+  /// in the socket and at its client is not known here.
   [[nodiscard]] duration patience() const noexcept {
     return (limit - std::min(rest, limit / 2)) / 2;
   }
 };
 
-/// The queue between a server that reads requests, which is cheap, and one that parses and serves
-/// them, which is not, on one thread. Measures how fast requests are taken while some wait,
-/// whatever else the thread and the machine do meanwhile, and refuses at its door who would wait
-/// too long behind those that are there. As each connection has one request at a time, first come,
-/// first served is fair among them, and who is refused is who came when it was full.
+/// The queue on one thread between cheap reading of requests and expensive parsing and serving.
+/// Measures how fast requests are taken while some wait, whatever else the thread and the machine
+/// do, and refuses arrivals that would wait too long. As each connection has one request at a time,
+/// first come, first served is fair among them, and a refused request is one that arrived when the
+/// queue was full.
 ///
-/// A value: time is told. Thread safety: none.
+/// A value: it is told the time. Thread safety: none.
 /// @tparam T A request; movable.
 template <class T>
 class unread_queue {
  public:
-  /// Whether a request that arrives now would be taken in time. It always is where nobody waits.
+  /// Whether a request that arrives now would be taken in time. Always true if none waits.
   [[nodiscard]] bool admits(const time_budget& b) const noexcept {
     return queue_.empty() || expected_wait() <= b.patience();
   }
@@ -116,16 +116,16 @@ class unread_queue {
   struct taken {
     T what;
     time_point arrival;
-    bool is_late;  ///< It waited longer than it may: serving it would only make others late.
+    bool is_late;  ///< It waited too long: serving it would only delay others.
   };
-  /// The one that waits longest; nothing if nobody does.
+  /// Takes the request that has waited longest, if any.
   [[nodiscard]] std::optional<taken> take(time_point now) {
     if (queue_.empty()) return std::nullopt;
     entry e = std::move(queue_.front());
     queue_.pop_front();
     taken t{std::move(e.what), e.arrival,
             now - e.arrival > e.budget.limit - std::min(e.budget.rest, e.budget.limit / 2)};
-    // Those that are late take next to no time, which says nothing of those that are not.
+    // Late requests take almost no time, which says nothing about others.
     if (!t.is_late) {
       if (was_followed_) gap_.add(now - last_);
       last_ = now;
@@ -147,7 +147,7 @@ class unread_queue {
   std::deque<entry> queue_;
   recent_duration gap_;  // Between two that are taken while others wait.
   time_point last_;
-  bool was_followed_ = false;  // Others waited from `last_` on.
+  bool was_followed_ = false;  // Others have waited since `last_`.
 };
 
 }  // namespace cohort::serve

@@ -15,11 +15,11 @@
 
 namespace cohort::sim {
 
-/// Draws the arrivals of a workload in time order. Each model has a generator of its own, and gaps
-/// are drawn at unit rate and then scaled: runs of one seed at different rates see the same
-/// pattern, stretched, so that a search over rates is not disturbed by chance. So do runs with
-/// other steps of the load.
-/// Deterministic for one binary, workload, rate and seed. O(log models + log steps) an arrival.
+/// Draws the arrivals of a workload in time order. Each model has its own generator, and gaps are
+/// drawn at unit rate and then scaled: runs with one seed see the same pattern at every rate,
+/// stretched, so that chance does not disturb a search over rates. The same holds for other load
+/// steps. Deterministic for one binary, workload, rate and seed. O(log models + log steps) an
+/// arrival.
 class arrival_stream {
  public:
   /// @param rate Requests a second over all models; above 0. Ignored for traces.
@@ -53,7 +53,7 @@ class arrival_stream {
     return at(load_->empty() ? heap_.top_key() : load_->stretched(heap_.top_key()));
   }
 
-  /// The model of the next arrival, which must exist; moves on to the one after.
+  /// Returns the model of the next arrival, which must exist, and advances.
   std::uint32_t take() noexcept {
     if (process_ == arrival_process::trace) return (*trace_)[position_++].model;
     const std::uint32_t model = heap_.top();
@@ -67,13 +67,12 @@ class arrival_stream {
   struct source {
     std::mt19937_64 random;
     double gap_ns;  // Mean.
-    double at_ns;   // Before steps. In floating point, so that constant gaps do not drift.
+    double at_ns;   // Before load steps. In floating point, so that constant gaps do not drift.
     own_arrivals how;
   };
 
   static time_point at(double ns) noexcept {
-    // A model of a tiny share, or whose load is 0, may not have its next arrival within the
-    // timeline.
+    // With a tiny share or a load of 0 the next arrival may lie beyond the timeline.
     return ns < 4e18 ? time_point{duration{std::llround(ns)}} : never;
   }
 

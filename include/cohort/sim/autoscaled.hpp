@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A run in virtual time whose devices come and go as an advisor says.
+/// A run in virtual time with devices added and removed by an advisor.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -21,12 +21,12 @@
 
 namespace cohort::sim {
 
-/// How advice is taken.
+/// Options of scaling.
 struct scaling_options {
   deferred::autoscale_advisor::options advisor{};
-  duration delay = std::chrono::seconds{60};  ///< From advice to a device that serves; at least 0.
+  duration delay = std::chrono::seconds{60};  ///< Until a new device serves; at least 0.
   std::uint32_t devices = 1;                  ///< At the start; 1 to `limit`.
-  std::uint32_t limit = 4096;                 ///< Most that there ever are.
+  std::uint32_t limit = 4096;                 ///< Maximum number of devices.
 };
 
 /// One window of measurements; the last may be shorter.
@@ -35,19 +35,19 @@ struct scaling_window {
   double rate_rps = 0;
   double bad_rate = 0;
   double idle_fraction = 0;
-  std::uint32_t devices = 0;  ///< That served at its end,
-  std::uint32_t asked = 0;    ///< and with those that are on their way.
+  std::uint32_t devices = 0;  ///< Devices in service at its end,
+  std::uint32_t asked = 0;    ///< and including those ordered.
 };
 
 struct scaling_result {
-  run_result run;           ///< Its `busy_fraction` and `advice` are by the devices at the start.
-  double device_hours = 0;  ///< Of the measured part, of devices that served.
+  run_result run;           ///< `busy_fraction` and `advice` refer to the initial devices.
+  double device_hours = 0;  ///< In the measured part, of devices in service.
   std::vector<scaling_window> windows;
 };
 
-/// Runs a workload, whose own number of devices does not matter, under the scheduler that
-/// `make(network_delays)` returns. The advisor is told what a server could tell it; devices that it
-/// asks for serve after the delay, those that it releases get no more work from then on.
+/// Runs a workload, except for its number of devices, under the scheduler that
+/// `make(network_delays)` returns. The advisor sees what a server could tell it; requested devices
+/// serve after the delay, released ones get no more work at once.
 /// @throws config_error If an option is outside its range.
 template <class Make, class Progress>
 scaling_result run_autoscaled(workload w, const Make& make, const run_options& options,
@@ -65,7 +65,7 @@ scaling_result run_autoscaled(workload w, const Make& make, const run_options& o
   (void)advisor.advance(time_point{}, serving, {});
 
   scaling_result out;
-  std::deque<std::pair<time_point, std::uint32_t>> coming;  // When, and how many.
+  std::deque<std::pair<time_point, std::uint32_t>> coming;  // Time and number.
   std::uint32_t on_their_way = 0;
   const time_point begin = time_point{} + w.warmup;
   const time_point end = begin + w.measured;
@@ -91,7 +91,7 @@ scaling_result run_autoscaled(workload w, const Make& make, const run_options& o
   for (;;) {
     const time_point now =
         std::min({advisor.window_end(), coming.empty() ? never : coming.front().first, end});
-    s.run_until(now, progress);  // Though nothing may come any more, devices go on.
+    s.run_until(now, progress);  // Devices continue even without arrivals.
     count_until(now);
     if (now == end && now != advisor.window_end()) {
       const double seconds = to_seconds(now - last_window);
@@ -117,7 +117,7 @@ scaling_result run_autoscaled(workload w, const Make& make, const run_options& o
     const deferred::autoscale_advice& a = advisor.advice();
     const std::int64_t wanted = std::clamp<std::int64_t>(serving + a.devices, 1, scaling.limit);
     while (serving + on_their_way > wanted && on_their_way > 0 && a.devices <= 0) {
-      on_their_way -= coming.back().second;  // Not needed any more.
+      on_their_way -= coming.back().second;  // No longer needed.
       coming.pop_back();
     }
     if (wanted > serving + on_their_way) {

@@ -15,7 +15,7 @@
 
 namespace cohort::sim {
 
-/// What an advisor is to know of a workload's models.
+/// A workload's models as an advisor sees them.
 class demand_of_models {
  public:
   explicit demand_of_models(const workload& w) {

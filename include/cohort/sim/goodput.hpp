@@ -31,23 +31,23 @@ run_result simulate(const workload& w, const Factory& make_scheduler, const run_
       std::forward<Progress>(progress));
 }
 
-/// Whose share of bad requests the limit is for.
+/// Which requests the limit on bad requests applies to.
 enum class judged : std::uint8_t {
   each_model,  ///< The worst model decides.
-  total,       ///< All requests together: where noise or stragglers alone make some model miss it.
+  total,       ///< All requests together: for noise or stragglers that make some model miss it.
 };
 
-/// What it means for a rate to be met, and how closely to search.
+/// When a rate counts as met, and the precision of the search.
 struct search_options {
   double precision = 0.01;  ///< Width of the last bracket, relative to the rate; 1e-6 to 1.
-  double bad_limit = 0.01;  ///< Most requests dropped or late, as a share; 0 to below 1.
+  double bad_limit = 0.01;  ///< Largest fraction dropped or late; 0 to below 1.
   std::uint32_t seeds = 3;  ///< Runs at each rate; at least 1.
-  std::uint64_t seed = 1;   ///< Of the first run; the others take the seeds that follow.
+  std::uint64_t seed = 1;   ///< Seed of the first run; run k uses seed + k.
   judged judge = judged::each_model;
-  double guess = 0;  ///< Of goodput: where to start, to save runs; 0: at the staggered bound.
+  double guess = 0;  ///< Start of a goodput search, to save runs; 0: the staggered bound.
 };
 
-/// Each model's share of bad requests, averaged over runs of one workload. At least one run.
+/// Each model's fraction of bad requests, averaged over runs of one workload. At least one run.
 [[nodiscard]] inline std::vector<double> average_bad_rates(std::span<const run_result> runs) {
   std::vector<double> average(runs.front().per_model.size());
   for (const run_result& run : runs) {
@@ -57,13 +57,13 @@ struct search_options {
   return average;
 }
 
-/// Whether no model's average share of bad requests is above the limit.
+/// Whether no model's average fraction of bad requests is above the limit.
 [[nodiscard]] inline bool meets_every_slo(std::span<const run_result> runs, double bad_limit) {
   return std::ranges::all_of(average_bad_rates(runs),
                              [bad_limit](double bad) { return bad <= bad_limit; });
 }
 
-/// The share of bad requests of all models together, averaged over runs. At least one run.
+/// The fraction of bad requests of all models together, averaged over runs. At least one run.
 [[nodiscard]] inline double average_bad_rate(std::span<const run_result> runs) {
   double sum = 0;
   for (const run_result& run : runs) sum += run.bad_rate;
@@ -76,9 +76,8 @@ struct search_options {
                                   : meets_every_slo(runs, o.bad_limit);
 }
 
-/// Devices' worth of work a second in one request a second of the workload, every batch as large as
-/// a staggered execution allows: the largest b with (1 + 1/N) ℓ(b) ≤ SLO.
-/// Source: Symphony, section 3.3.
+/// Devices needed per request per second of the workload, with every batch as large as staggered
+/// execution allows: the largest b with (1 + 1/N) ℓ(b) ≤ SLO. Source: Symphony, section 3.3.
 [[nodiscard]] inline double staggered_load(const workload& w) {
   const std::vector<double> part = w.normalised_shares();
   const double stretch = 1 + 1.0 / w.devices;
@@ -100,14 +99,14 @@ struct search_options {
   return load;
 }
 
-/// Searches for the highest rate that `meets(rate)` holds for. From `guess` it steps up or down, by
-/// ever larger factors, to a bracket of a rate that is met and one that is not, and halves that
-/// until it is no wider than `precision` of the rate. If `meets` is not monotone (chance makes it
-/// so near the peak), the answer is a rate that is met with one at most `precision` above it that
-/// is not. Every rate tried is rounded to a tenth of the precision, so that it can be quoted.
+/// Searches for the highest rate for which `meets(rate)` holds. From `guess` it steps up or down,
+/// by ever larger factors, to a bracket of a met and an unmet rate, and halves that until it is no
+/// wider than `precision` of the rate. If `meets` is not monotone (chance makes it so near the
+/// peak), the result is a met rate with an unmet one at most `precision` above it. Every rate tried
+/// is rounded to a tenth of the precision, so that it can be quoted.
 /// @param low,high The range searched; a rate below `low` counts as 0.
-/// @returns The rate, 0 if none down to `low` is met, or `high` if all are.
-/// Calls `meets` O(log(1 / precision) + log log(high / low)) times.
+/// @returns The rate, 0 if none down to `low` is met, or `high` if all are. Calls `meets` O(log(1 /
+/// precision) + log log(high / low)) times.
 template <class Meets>
 [[nodiscard]] double find_highest_rate(double guess, double low, double high, double precision,
                                        Meets&& meets) {
@@ -144,13 +143,13 @@ template <class Meets>
   return good;
 }
 
-/// Searches for the smallest count in 1 to `limit` that `meets(count)` holds for, as
-/// `find_highest_rate` does for rates. @returns Nothing if not even `limit` does.
+/// Searches for the smallest count in 1 to `limit` for which `meets(count)` holds, as
+/// `find_highest_rate` does for rates. @returns Nothing if `limit` does not suffice.
 template <class Meets>
 [[nodiscard]] std::optional<std::uint32_t> find_smallest_count(std::uint32_t guess,
                                                                std::uint32_t limit, Meets&& meets) {
   std::uint32_t count = std::clamp(guess, 1U, limit);
-  std::uint32_t bad = 0;  // Too few: 0 always is.
+  std::uint32_t bad = 0;  // Known to be too few.
   std::uint32_t good = 0;
   std::uint32_t step = std::max(1U, count / 16);
   if (meets(count)) {
@@ -180,8 +179,9 @@ template <class Meets>
   return good;
 }
 
-/// One run for each seed, on as many threads as there are cores; the answer does not depend on how
-/// many. @param run `run_result(const workload&, const run_options&)`; callable from any thread.
+/// One run for each seed, on as many threads as there are cores; the result does not depend on
+/// their number. @param run `run_result(const workload&, const run_options&)`; callable from any
+/// thread.
 template <class Run>
 [[nodiscard]] std::vector<run_result> run_seeds(const workload& w, double rate,
                                                 const search_options& o, const Run& run) {
@@ -203,16 +203,16 @@ template <class Run>
   return out;
 }
 
-/// The answer of a search for goodput.
+/// Result of a search for goodput.
 struct goodput_result {
   double goodput = 0;                 ///< Requests a second; 0 if no rate is met.
   std::optional<run_result> at_peak;  ///< The run of the first seed at that rate.
   bool beyond = false;                ///< The highest rate searched is met: there may be more.
 };
 
-/// The highest rate at which the share of bad requests of every model (or of all, as the options
-/// say), averaged over the seeds, is at most the limit. @param highest Highest rate to try. @param
-/// run As for `run_seeds`.
+/// The highest rate at which the fraction of bad requests of every model (or of all together, as
+/// the options say), averaged over the seeds, is at most the limit. @param highest Highest rate to
+/// try. @param run As for `run_seeds`.
 /// @throws config_error If an option is outside its range.
 template <class Run>
 [[nodiscard]] goodput_result find_goodput(const workload& w, const search_options& o,

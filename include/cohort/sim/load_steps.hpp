@@ -14,19 +14,19 @@
 
 namespace cohort::sim {
 
-/// From an instant on, the rate is this part of what was asked for.
+/// The fraction of the configured rate from an instant on.
 struct load_step {
   duration at{0};   ///< Since the start of the run; at least 0.
   double part = 1;  ///< At least 0.
 };
 
-/// Stretches arrivals that were drawn at a constant rate so that they follow steps: where the part
-/// is p, a gap takes 1 / p of its time. Runs with other steps see the same pattern. Before the
-/// first step the part is 1. Thread safety: immutable.
+/// Stretches arrivals drawn at a constant rate to follow steps: at fraction p, a gap takes 1 / p of
+/// its time. Runs with other steps see the same pattern. Before the first step the fraction is 1.
+/// Thread safety: immutable.
 class load_steps {
  public:
   load_steps() noexcept = default;
-  /// @throws config_error If instants do not rise, or a part is not a number of at least 0.
+  /// @throws config_error If instants do not rise, or a fraction is not a number of at least 0.
   explicit load_steps(std::vector<load_step> steps) : steps_{std::move(steps)} {
     double drawn = 0;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -41,12 +41,12 @@ class load_steps {
   }
 
   [[nodiscard]] bool empty() const noexcept { return steps_.empty(); }
-  /// The part at an instant. O(log steps).
+  /// The fraction at an instant. O(log steps).
   [[nodiscard]] double part_at(time_point t) const noexcept {
     const auto after = std::ranges::upper_bound(steps_, t.time_since_epoch(), {}, &load_step::at);
     return after == steps_.begin() ? 1 : (after - 1)->part;
   }
-  /// The inverse of `stretched`: what was drawn for `real_ns` or before has happened.
+  /// The inverse of `stretched`: the drawn time that corresponds to `real_ns`.
   [[nodiscard]] double drawn(double real_ns) const noexcept {
     const auto after = std::ranges::upper_bound(
         steps_, real_ns, {}, [](const load_step& s) { return static_cast<double>(s.at.count()); });
@@ -54,8 +54,8 @@ class load_steps {
     const auto i = static_cast<std::size_t>(after - steps_.begin()) - 1;
     return drawn_[i] + (real_ns - static_cast<double>(steps_[i].at.count())) * steps_[i].part;
   }
-  /// When what was drawn for `drawn_ns` after the start happens, in nanoseconds after it; infinite
-  /// if never. O(log steps).
+  /// The real time of an arrival drawn at `drawn_ns`, in nanoseconds from the start; infinite if
+  /// never. O(log steps).
   [[nodiscard]] double stretched(double drawn_ns) const noexcept {
     const auto after = std::ranges::lower_bound(drawn_, drawn_ns);
     if (after == drawn_.begin()) return drawn_ns;
@@ -65,7 +65,7 @@ class load_steps {
 
  private:
   std::vector<load_step> steps_;
-  std::vector<double> drawn_;  // How much of the drawn timeline is over at each step.
+  std::vector<double> drawn_;  // The drawn time at each step.
 };
 
 }  // namespace cohort::sim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How messages to devices differ from their usual delay: `network_jitter` and `jitter_source`.
+/// Random variation of message delays to devices: `network_jitter` and `jitter_source`.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -11,12 +11,12 @@
 
 namespace cohort::sim {
 
-/// Of the delay of a batch's message and data on the way to their device. Policies are told the
-/// usual delay alone.
+/// Variation of the delay of a batch's message and data on the way to their device. Policies only
+/// know the usual delay.
 struct network_jitter {
   double sigma = 0;       ///< Of the logarithm, with the usual delay as the mean; 0 to 3.
-  duration tail{0};       ///< Some take this much longer; at least 0.
-  double tail_share = 0;  ///< So many of them, 0 to 1.
+  duration tail{0};       ///< Extra delay of some messages; at least 0.
+  double tail_share = 0;  ///< Fraction of these messages, 0 to 1.
 
   [[nodiscard]] bool is_none() const noexcept {
     return sigma == 0 && (tail == duration{0} || tail_share == 0);
@@ -29,7 +29,7 @@ class jitter_source {
   explicit jitter_source(const network_jitter& j = {}, std::uint64_t seed = 1)
       : jitter_{j}, random_{seed ^ 0x6e6574776f726bULL} {}
 
-  /// The delay of one batch that usually has `usual`.
+  /// Draws the delay of one batch with the usual delay `usual`.
   [[nodiscard]] duration draw(duration usual) {
     if (jitter_.is_none()) return usual;
     duration d = usual;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The workload that a running server has, as it has measured it: `observed_workload`.
+/// The workload of a running server, from its measurements: `observed_workload`.
 #pragma once
 
 #include <cohort/core/arrival_meter.hpp>
@@ -23,10 +23,10 @@
 
 namespace cohort::sim {
 
-/// What a server knows of a model besides what its scheduler has learned.
+/// A server's knowledge of a model besides its scheduler's measurements.
 struct served_model_facts {
   std::string name;
-  latency_curve profile;  ///< What the scheduler was told.
+  latency_curve profile;  ///< As given to the scheduler.
   duration slo;
   std::uint32_t queue_capacity = 0;  ///< 0: unlimited.
   arrival_meter::load load{};
@@ -34,7 +34,7 @@ struct served_model_facts {
 
 namespace detail {
 
-/// The curve as few points: those where its slope changes.
+/// The curve by a few points: those where its slope changes.
 [[nodiscard]] inline table_latency as_table(const latency_curve& l) {
   std::vector<latency_point> points;
   const std::uint32_t last = l.max_batch();
@@ -47,7 +47,7 @@ namespace detail {
   return table_latency{std::move(points)};
 }
 
-/// How requests come that were measured so. What may be chance is taken to be Poisson.
+/// The arrival process for these measurements. What may be chance counts as Poisson.
 [[nodiscard]] inline own_arrivals process_of(const arrival_meter::load& l) {
   if (l.gaps < 32) return {};
   const double chance = 3 * std::sqrt(8.0 / static_cast<double>(l.gaps));
@@ -58,19 +58,20 @@ namespace detail {
 
 }  // namespace detail
 
-/// Makes the workload that `simulate` answers for as the server would: its devices, models, load
-/// and policy, and a `reality` that does to batches and timers what was measured.
-/// * A scheduler that learns is told the profile as it was corrected, size by size; one that
-///   believes its profile is told that, and the correction is the models' `noise.bias`. So is one
-///   that could not be told, since the SLO does not allow the corrected ℓ(1).
-/// * A model of whose batches fewer than 32 were measured since their level shifted has its profile
-///   and no noise.
-/// * Rates are shares; without any arrivals all shares are 1 and the rate is 0: not said.
-/// * A device of capacity c counts as c that take c times as long: what they do if all is at work.
-/// * A device that is slower than the others has a fault, `slow`, from the start on.
-/// Warm-up and length are 5 s and 60 s.
+/// Makes a workload that `simulate` answers as the server would: its devices, models, load and
+/// policy, and a `reality` that perturbs batches and timers as measured.
+/// * A scheduler that learns gets the corrected profile, size by size. One that trusts its profile
+///   gets that, and the correction becomes the models' `noise.bias`; so does one whose SLO does not
+///   allow the corrected ℓ(1).
+/// * A model with fewer than 32 batches measured since their level shifted has its profile and no
+///   noise.
+/// * Rates are shares; without any arrivals all shares are 1 and the rate is 0: not set.
+/// * A device of capacity c counts as c devices that take c times as long, as if all its entries
+///   were busy.
+/// * A device slower than the others has a fault, `slow`, from the start. Warm-up and length are 5
+///   s and 60 s.
 /// @param facts As many as `known.models`, in their order; at least one.
-/// @param response What a request's way to the scheduler and its result's way back take on average.
+/// @param response Mean time of a request's way to the scheduler and its result's way back.
 /// @throws config_error If there is no model or no device.
 [[nodiscard]] inline workload observed_workload(std::span<const served_model_facts> facts,
                                                 const deferred::learned_state& known,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a run drew from its `reality`: `reality_record`.
+/// The random values that a run drew from its `reality`: `reality_record`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -13,16 +13,16 @@
 
 namespace cohort::sim {
 
-/// What was drawn, over the whole run.
+/// The values drawn over the whole run.
 struct reality_record {
-  /// Of one model: actual over profiled times of its batches.
+  /// For one model: actual over profiled times of its batches.
   struct model {
     std::uint64_t batches = 0;
-    double bias = 1;          ///< Mean factor that it was given.
-    double mean_factor = 1;   ///< Of those drawn, without faults of devices; 1 without batches.
+    double bias = 1;          ///< Its configured mean factor.
+    double mean_factor = 1;   ///< Mean drawn, without device faults; 1 without batches.
     double worst_factor = 1;  ///< The largest.
   };
-  /// Of one device.
+  /// For one device.
   struct device {
     std::uint64_t batches = 0;
     std::uint64_t failed = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Collects what happens in a run and sums it up.
+/// Collects and summarises the events of a run.
 #pragma once
 
 #include <cohort/core/request.hpp>
@@ -34,7 +34,7 @@ template <class T>
   return values[static_cast<std::size_t>(at)];
 }
 
-/// The measurements of one run, of the requests that arrive from `warmup` to `warmup + measured`.
+/// The measurements of one run, for requests that arrive from `warmup` to `warmup + measured`.
 class recorder {
  public:
   recorder(const workload& w, double rate, bool record_dispatches)
@@ -52,9 +52,9 @@ class recorder {
   [[nodiscard]] time_point end() const noexcept { return end_; }
   /// Measured requests that have not ended.
   [[nodiscard]] std::uint64_t open() const noexcept { return open_; }
-  /// Whether nothing is left to measure at `now`, the next instant at which something happens.
-  /// @throws lost_request If a measured request cannot end any more: nothing is left to happen, or
-  ///         long after the measured part no measured request runs or ends.
+  /// Whether nothing is left to measure at `now`, the next instant with an event.
+  /// @throws lost_request If a measured request can no longer end: no event is left, or long after
+  /// the measured part no measured request runs or ends.
   [[nodiscard]] bool is_over(time_point now, const request_pool& requests) const {
     if (now < end_) return false;
     if (open_ == 0) return true;
@@ -103,14 +103,14 @@ class recorder {
     dispatches_.push_back(std::move(d));
   }
 
-  /// A batch of a device that began at `start` and would have run until `finish` has stopped.
+  /// Notes that a batch was preempted which began at `start` and would have run until `finish`.
   void preempted(device_id d, time_point now, time_point start, time_point finish) {
     busy_ -= std::max(duration{0}, std::min(finish, end_) - std::max({now, start, begin_}));
     const auto last = std::ranges::find(dispatches_.rbegin(), dispatches_.rend(), d.value(),
                                         &dispatch_record::device);
     if (last != dispatches_.rend()) last->finish = now;
   }
-  /// Devices may have ids below this.
+  /// Makes room for device ids below this.
   void expect_devices(std::size_t most) { used_.resize(std::max(most, used_.size()), false); }
 
   void ended(const request& r, outcome how, time_point at) {
@@ -138,7 +138,7 @@ class recorder {
     t.latencies.push_back(ran ? to_ms(at - r.arrival) : infinitely_late);
   }
 
-  /// Sums up; the recorder is spent.
+  /// Summarises; the recorder cannot be used further.
   [[nodiscard]] run_result result() {
     run_result out;
     std::vector<double> latencies;
@@ -230,7 +230,7 @@ class recorder {
     std::uint64_t late = 0;
     std::uint64_t dropped = 0;
     std::uint64_t refused = 0;
-    std::vector<double> latencies;  // One of each that has ended.
+    std::vector<double> latencies;  // For each ended request.
     std::vector<std::uint32_t> batches;
   };
 
@@ -246,7 +246,7 @@ class recorder {
   std::vector<dispatch_record> dispatches_;
   duration busy_{0};
   duration longest_slo_{0};
-  time_point last_progress_{};  // The last end of a measured request or of a batch with one.
+  time_point last_progress_{};  // Last end of a measured request or its batch.
   std::uint64_t open_ = 0;
   std::uint64_t simulated_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The requests of a run in virtual time, and which of them are open.
+/// The requests of a run in virtual time, including which are open.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -13,8 +13,8 @@
 
 namespace cohort::sim {
 
-/// A scheduler lost a request: the request never ends, so neither does the run. The message names
-/// the request.
+/// A scheduler lost a request, which never ends, and neither does the run. The message names the
+/// request.
 class lost_request : public error {
  public:
   explicit lost_request(const std::string& what,
@@ -22,11 +22,10 @@ class lost_request : public error {
       : error{what, where} {}
 };
 
-/// Makes requests when they are needed, and reuses those that have ended. Requests do not move.
-/// Thread safety: none.
+/// Creates requests when needed, and reuses ended ones. Requests do not move. Thread safety: none.
 class request_pool {
  public:
-  /// A request that is open from now on. The caller fills its fields.
+  /// Returns a request that is open from now on. The caller fills its fields.
   [[nodiscard]] request& take() {
     if (idle_.empty()) idle_.push_back(all_.emplace_back());
     auto& r = static_cast<pooled&>(idle_.front());
@@ -34,10 +33,10 @@ class request_pool {
     r.is_open = true;
     return r;
   }
-  /// An open request of this pool has ended.
+  /// Takes back an open request of this pool that has ended.
   void give_back(request& r) noexcept {
     auto& ended = static_cast<pooled&>(r);
-    COHORT_ASSERT(ended.is_open);  // Else it has ended twice.
+    COHORT_ASSERT(ended.is_open);  // Otherwise it has ended twice.
     ended.is_open = false;
     idle_.push_back(ended);
   }

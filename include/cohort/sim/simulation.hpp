@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One run of the engine in virtual time, over devices as profiled or as `reality` has them.
+/// Runs the engine in virtual time, with devices as profiled or as perturbed by `reality`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -31,7 +31,7 @@
 
 namespace cohort::sim {
 
-/// How to run.
+/// Options of a run.
 struct run_options {
   double rate = 0;  ///< Requests a second over all models; above 0. Ignored for traces.
   std::uint64_t seed = 1;
@@ -39,20 +39,20 @@ struct run_options {
   engine::refusal_options refusals{};
 };
 
-/// What happened in a while.
+/// Counts of events in an interval.
 struct recent_events {
   std::vector<std::uint64_t> arrived{};  ///< By model.
-  std::uint64_t ended = 0;               ///< And refused.
+  std::uint64_t ended = 0;               ///< Including refused.
   std::uint64_t bad = 0;                 ///< Of these, dropped, late, failed or refused.
-  duration busy{0};                      ///< Of batches that were sent.
+  duration busy{0};                      ///< Of dispatched batches.
 };
 
-/// Drives an engine core through a workload: the code that serves is the code that is simulated.
-/// Arrivals of an instant come first, then completions, then timers. Arrivals go on past the
-/// measured part until every measured request has ended; those of batches that hang do so when the
-/// engine gives them up. Models are repeatable. What policies are told is what a server would tell
-/// them: profiles, arrivals and completions. Pools count only for schedulers that have them.
-/// Deterministic. Single use: construct, `run`.
+/// Drives an engine core through a workload: the simulated code is the serving code. Arrivals of an
+/// instant come first, then completions, then timers. Arrivals continue past the measured part
+/// until every measured request has ended; requests of hung batches end when the engine abandons
+/// the batches. Models are repeatable. Policies see what they see in a server: profiles, arrivals
+/// and completions. Pools only matter for schedulers that have them. Deterministic. Single use:
+/// construct, `run`.
 template <deferred::batch_scheduler Scheduler>
 class simulation {
  public:
@@ -80,12 +80,12 @@ class simulation {
       for (std::uint32_t i = first; i < first + c.count; ++i) devices_[i].factor = c.factor;
       first += c.count;
     }
-    core_.send_ahead(true);  // Simulated devices queue a second batch, as those of servers do.
+    core_.send_ahead(true);  // Simulated devices queue a second batch, like a server's.
     add_devices();
     add_models();
   }
 
-  /// Goes on until just before an instant. @returns Whether there is more to do after it.
+  /// Continues until just before an instant. @returns Whether there is more to do after it.
   /// @throws lost_request If a measured request never ends.
   /// @param progress Called now and then with the simulated time, for long runs.
   template <class Progress>
@@ -113,7 +113,7 @@ class simulation {
     run_until(never, progress);
     return result();
   }
-  /// What came of it; the simulation is spent.
+  /// Returns the result; the simulation cannot be used further.
   run_result result() {
     run_result out = recorder_.result();
     if (!workload_.reality.is_ideal()) out.drawn = std::move(drawn_);
@@ -127,14 +127,15 @@ class simulation {
   }
 
   [[nodiscard]] auto& core() noexcept { return core_; }
-  /// What has happened since it was asked last, measured or not.
+  /// Counts since the last call, measured or not.
   [[nodiscard]] recent_events take_recent() noexcept {
     recent_events out = std::exchange(recent_, {});
     recent_.arrived.resize(out.arrived.size());
     return out;
   }
-  /// Before the first request, and between instants: so many devices serve. The last ones go first,
-  /// and end what they have. Those of the workload alone have faults.
+  /// Sets the number of devices in service. Call it before the first request or between instants.
+  /// The last devices are released first, and finish their work. Only devices of the workload have
+  /// faults.
   void set_devices(std::uint32_t count, time_point now) {
     clock_ = std::max(clock_, now);
     while (serving_.size() > count) {
@@ -175,7 +176,7 @@ class simulation {
   }
   void model_removed(model_id) noexcept {}
   [[nodiscard]] static bool abandon(const deferred::batch& /*b*/) noexcept { return true; }
-  /// A batch of one of the model.
+  /// Runs a batch of one of the model.
   void probe(device_id d, model_id with) noexcept {
     simulated_device& on = devices_[d.index()];
     const auto end = on.course.end(clock_, workload_.models[with.index()].latency_of(1));
@@ -184,7 +185,8 @@ class simulation {
   }
 
  private:
-  /// For devices below an id: one that is released keeps its own until it has ended what it has.
+  /// Makes room for device ids below `devices`: a released device keeps its id until its work has
+  /// ended.
   void make_room(std::size_t devices) {
     if (devices <= devices_.size()) return;
     devices_.resize(devices);
@@ -194,7 +196,7 @@ class simulation {
     recorder_.expect_devices(devices);
   }
 
-  /// Whether the scheduler keeps pools apart.
+  /// Whether the scheduler supports pools.
   static constexpr bool has_pools =
       requires(Scheduler& s) { s.add_device(time_point{}, deferred::pool_id{}); };
 
@@ -235,7 +237,7 @@ class simulation {
     return [&m](std::uint32_t b) noexcept { return m.latency_of(b); };
   }
 
-  /// For each model what it is given; else enough for all that can wait within its SLO: such a
+  /// By model: the configured capacity, or enough for all that can wait within the SLO, so that the
   /// queue is never full.
   std::vector<std::uint32_t> queue_capacities() const {
     const std::vector<model_spec>& models = workload_.models;
@@ -281,7 +283,7 @@ class simulation {
     core_.on_complete(device_id{device}, failed, now, *this);
   }
 
-  /// When the driver really wakes for what is due: late, by chance, but for events before that.
+  /// When the driver really wakes for the next timer: late by chance, unless an event comes before.
   time_point next_wake() {
     const time_point due = core_.next_wake();
     if (workload_.reality.timers.is_none() || due == never) return due;
@@ -311,14 +313,14 @@ class simulation {
   timer_queue completions_;
   timer_queue probes_;  // By device: when its probe ends.
   std::vector<simulated_device> devices_;
-  std::vector<device_id> serving_;  // In the order of their ids.
+  std::vector<device_id> serving_;  // By id.
   recent_events recent_;
   time_point report_{};
   noise_source noise_;
   lateness_source lateness_;
   jitter_source jitter_;
   reality_record drawn_;
-  time_point due_ = distant_past;  // For which `wake_` was drawn.
+  time_point due_ = distant_past;  // The timer for which `wake_` was drawn.
   time_point wake_{};
   recorder recorder_;
   time_point clock_{};

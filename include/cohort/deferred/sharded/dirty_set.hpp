@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which of many mailboxes have news: `dirty_set`.
+/// Which of many mailboxes have unread messages: `dirty_set`.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -13,11 +13,11 @@
 
 namespace cohort::deferred {
 
-/// A set of small numbers that one thread adds to and another empties, so that the second visits
-/// what has changed and nothing else. A bitmap, and above it one of its words: what is empty costs
-/// one load for each 4096 numbers. What the first thread wrote before `mark` is seen by the second
-/// in `take_all`. O(1) and O(members + numbers / 4096). Allocates when it is made.
-/// Thread safety: one thread may mark while one takes.
+/// A set of small numbers. One thread adds to it and another empties it, so that the second visits
+/// only what has changed. A bitmap with a summary bitmap of its words: an empty set costs one load
+/// per 4096 numbers. Writes of the first thread before `mark` are visible to the second in
+/// `take_all`. O(1) and O(members + numbers / 4096). Allocates only when made. Thread safety: one
+/// thread may mark while one takes.
 class dirty_set {
  public:
   explicit dirty_set(std::size_t numbers)
@@ -25,7 +25,7 @@ class dirty_set {
 
   void mark(std::uint32_t number) noexcept {
     const std::size_t word = number / 64;
-    // If the word was not empty its bit above is there, or the taker has yet to look into the word.
+    // If the word was not empty, its summary bit is set, or the taker has yet to read the word.
     if (words_[word].fetch_or(bit(number)) == 0) summary_[word / 64].fetch_or(bit(word));
   }
   [[nodiscard]] bool any() const noexcept {
@@ -34,7 +34,7 @@ class dirty_set {
     }
     return false;
   }
-  /// `f(number)` for each member; then it is none any more. @returns Whether there was one.
+  /// Calls `f(number)` for each member and removes it. @returns Whether there was one.
   template <class F>
   bool take_all(F&& f) noexcept {
     bool found = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What model shards and the rank say to each other from threads of their own: `exchange`.
+/// The messages between model shards and the rank on separate threads: `exchange`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -21,53 +21,53 @@
 
 namespace cohort::deferred {
 
-/// What became of a grant.
+/// The answer to a grant.
 struct grant_answer {
-  std::uint32_t number = 0;  ///< Of the grant, counted by model from 1; 0: none yet.
-  std::uint32_t size = 0;    ///< Of the batch; 0: the grant was returned.
-  time_point exec_at;        ///< When the batch is to start.
-  duration expected{0};      ///< How long it should run.
+  std::uint32_t number = 0;  ///< Number of the grant, per model from 1; 0: none yet.
+  std::uint32_t size = 0;    ///< Size of the batch; 0: the grant was returned.
+  time_point exec_at;        ///< Planned start of the batch.
+  duration expected{0};      ///< Expected run time.
   duration work{0};          ///< ℓ(size).
-  usual_time usual{};        ///< What such batches usually take.
+  usual_time usual{};        ///< Usual time of such batches.
 };
 
-/// What a shard last said of a model. A later word makes the ones before it void, for at most one
-/// grant is outstanding for a model: the answer to it stands until there is another.
+/// A shard's latest message about a model. It replaces earlier ones: a model has at most one
+/// outstanding grant, whose answer stays until there is another.
 struct model_word {
   candidate best;
   grant_answer answer{};
-  std::uint32_t shard = 0;  ///< Who says it,
-  /// and since when: counted by the shard at each model that it takes. So a shard that asks to be
-  /// let go is known from the one before, though the rank has heard no other word of it.
+  std::uint32_t shard = 0;  ///< The shard that sent it,
+  /// and its tenure: a shard counts the models that it takes. So a shard that asks to release a
+  /// model is distinguished from earlier ones even if the rank has seen no other message from it.
   std::uint32_t tenure = 0;
-  bool is_leaving = false;  ///< The shard asks to be let go of the model.
+  bool is_leaving = false;  ///< The shard asks to release the model.
 };
 
-/// What the rank says to one shard, in order.
+/// A message from the rank to one shard, in order.
 struct rank_mail {
-  /// An offer, or else the leave that the shard has asked for: no grant for the model is on its
-  /// way, nor will be until a shard speaks of it again.
+  /// A grant, or else the release that the shard has asked for: no grant for the model is on its
+  /// way, nor will be until a shard sends a message about it again.
   bool is_grant = true;
-  std::uint32_t number = 0;  ///< Of the grant.
-  time_point at{};           ///< When it was made: the shard's clock may have been read before.
-  grant offer{};             ///< Of a leave the model alone.
+  std::uint32_t number = 0;  ///< Number of the grant.
+  time_point at{};           ///< When it was made; the shard's clock may have been read earlier.
+  grant offer{};             ///< For a release only the model is set.
 };
 
-/// What the rank says to all shards.
+/// A message from the rank to all shards.
 struct pool_news {
   pool_view pool{};
-  duration wake_margin{-1};  ///< How late the rank's timers fire; below 0: not known.
-  /// When a device should be free, as of then: `distant_past` if one is, or `never`.
+  duration wake_margin{-1};  ///< Lateness of the rank's timers; below 0: unknown.
+  /// When a device should be free, as known then: `distant_past` if one is, or `never`.
   time_point next_free = distant_past;
 };
 
-/// The memory that some shards and one rank share, and all of it: a mailbox for each model with its
-/// newest word, and which of them have news; a queue of grants for each shard; what the rank
-/// measures. Everything is allocated when it is made. Nobody waits for anybody.
-/// Thread safety: one thread a shard, and one for the rank; each uses its own side.
+/// All memory shared by some shards and one rank: a mailbox for each model with its latest message,
+/// the set of mailboxes with news, a queue of grants for each shard, and the rank's measurements.
+/// Everything is allocated when it is made. No thread waits for another. Thread safety: one thread
+/// for each shard and one for the rank; each uses its own side.
 class exchange {
  public:
-  /// @param shards How many; at least 1. @param models Ids of models are below this; at least 1.
+  /// @param shards Number of shards; at least 1. @param models Bound on model ids; at least 1.
   /// @throws config_error If one of them is 0.
   exchange(std::uint32_t shards, std::uint32_t models)
       : models_{models}, words_{std::make_unique<latest_value<model_word>[]>(models)} {
@@ -93,7 +93,7 @@ class exchange {
   bool take_measured(std::uint32_t shard, batch_time& t) noexcept {
     return sides_[shard]->measured.pop(t);
   }
-  /// Whether there is mail; what was measured can wait.
+  /// Whether there is mail; measurements do not count.
   [[nodiscard]] bool has_mail(std::uint32_t shard) const noexcept {
     return !sides_[shard]->mail.empty();
   }
@@ -102,7 +102,7 @@ class exchange {
 
   /// @name The rank's side
   /// @{
-  /// `f(model_id)` for each model of which there are new words.
+  /// Calls `f(model_id)` for each model with a new message.
   template <class F>
   bool take_news(F&& f) noexcept {
     bool any = false;
@@ -116,12 +116,13 @@ class exchange {
     return false;
   }
   [[nodiscard]] model_word word(model_id id) const noexcept { return words_[id.index()].load(); }
-  /// There is room: for each model one grant and one leave.
+  /// There is always room for one grant and one release per model.
   void send(std::uint32_t shard, const rank_mail& mail) noexcept {
     [[maybe_unused]] const bool fits = sides_[shard]->mail.push(mail);
     COHORT_ASSERT(fits);
   }
-  /// A batch has ended. Of a shard that does not keep up some are lost: they are samples.
+  /// Reports the time of an ended batch. If a shard does not keep up, some of these samples are
+  /// lost.
   void send_measured(std::uint32_t shard, const batch_time& t) noexcept {
     sides_[shard]->measured.push(t);
   }

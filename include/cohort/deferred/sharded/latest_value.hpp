@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A mailbox that keeps only what was put there last: `latest_value`.
+/// A mailbox that keeps only the latest value: `latest_value`.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -14,10 +14,9 @@
 
 namespace cohort::deferred {
 
-/// One thread stores values, another loads the newest: older ones that it has not seen are gone. A
-/// store never waits; a load starts anew while a store is under way. No read-modify-write, no
-/// fence, no allocation: both sides cost about as many moves as the value has words. It fills cache
-/// lines of its own.
+/// One thread stores values, another loads the latest; earlier unread ones are lost. A store never
+/// waits; a load retries while a store is in progress. No read-modify-write, fence or allocation:
+/// each side costs about as many moves as the value has words. It occupies whole cache lines.
 /// Thread safety: one thread may store while one loads.
 ///
 /// @tparam T Copied as bytes.
@@ -32,7 +31,7 @@ class alignas(64) latest_value {
     std::memcpy(raw.data(), &value, sizeof(T));
     const std::uint64_t before = version_.load(std::memory_order_relaxed);
     version_.store(before + 1, std::memory_order_relaxed);
-    // Whoever loads one of these words acquires the odd version before it.
+    // A load that sees one of these words also sees the odd version before it.
     for (std::size_t i = 0; i < words; ++i) words_[i].store(raw[i], std::memory_order_release);
     version_.store(before + 2, std::memory_order_release);
   }
@@ -56,7 +55,7 @@ class alignas(64) latest_value {
  private:
   static constexpr std::size_t words = (sizeof(T) + 7) / 8;
 
-  std::atomic<std::uint64_t> version_{0};  // Odd while a store is under way.
+  std::atomic<std::uint64_t> version_{0};  // Odd during a store.
   std::array<std::atomic<std::uint64_t>, words> words_{};
 };
 

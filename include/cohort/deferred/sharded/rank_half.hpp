@@ -25,23 +25,22 @@
 
 namespace cohort::deferred {
 
-/// The half of a sharded scheduler that sees devices; see `exchange` for the other. A value but for
-/// the exchange: it owns no thread and reads no clock. Its thread tells it of ends and calls `step`
-/// after them, when shards have news, and at `next_wake()`.
-/// Cost: that of `rank` for each model of which there is news. Allocates in `add_device` alone.
-/// Thread safety: none.
+/// The half of a sharded scheduler that sees devices; see `exchange` for the other. A value except
+/// for the exchange: it owns no thread and reads no clock. Its thread reports batch ends and calls
+/// `step` after them, when shards have news, and at `next_wake()`. Cost: that of `rank` for each
+/// model with news. Allocates only in `add_device`. Thread safety: none.
 class rank_half {
  public:
-  /// Shards hear at most this often what the rank measures.
+  /// Shortest interval between reports of the rank's measurements to the shards.
   static constexpr duration tells_after = std::chrono::milliseconds{1};
 
-  /// @param between Outlives this.
+  /// @param between Must outlive this.
   explicit rank_half(exchange& between) : between_{between}, models_(between.models()) {
     rank_.reserve_models(between.models());
   }
 
   /// Adds an idle device; its id is the smallest that is neither present nor at work. Allocates.
-  /// O(devices). @param capacity How many batches it may run at one time; at least 1, and at most
+  /// O(devices). @param capacity Number of batches it may run at one time; at least 1, and at most
   /// the `sharing` with which the models were added.
   /// @throws config_error If capacity is 0.
   device_id add_device(time_point now, std::uint32_t capacity = 1) {
@@ -55,38 +54,37 @@ class rank_half {
     is_news_ = true;
     return device_id{id};
   }
-  /// Gives a device no more work. What it has still ends.
+  /// Gives a device no more work. Its batches still end.
   void remove_device(device_id d, time_point now) noexcept {
     rank_.remove_device(d, now);
     is_news_ = true;
   }
-  /// Gives a device that is present no work for a while, or again.
+  /// Suspends or resumes work for a present device.
   void set_in_service(device_id d, bool is_in_service, time_point now) noexcept {
     rank_.set_in_service(d, is_in_service, now);
     is_news_ = true;
   }
 
-  /// As `basic_scheduler::send_ahead`.
+  /// Like `basic_scheduler::send_ahead`.
   void send_ahead(bool on) noexcept { rank_.send_ahead(on); }
 
-  /// Whether a batch that a shard has sent is the next of its entry: then its device may have it.
-  /// For whoever passes batches on from shards to devices: of two shards the later may be heard
-  /// first. Of each batch the first answer "yes" counts.
+  /// Whether a shard's batch is the next of its entry and may go to its device. For code that
+  /// passes batches from shards to devices: batches of two shards may arrive out of order. For each
+  /// batch the first `true` counts.
   [[nodiscard]] bool takes(const batch& b, time_point now) noexcept {
     lane& l = lanes_[b.device.index()][b.entry];
-    if (l.offered_to == b.model) hear(b.model, now);  // Its word was said before it was sent.
-    // Of two batches of one model, which moved between them, the later does not start as the
-    // earlier.
+    if (l.offered_to == b.model) hear(b.model, now);  // Its message came before the batch.
+    // Two batches of one model that moved between them differ in their start.
     const bool is_next = l.passed < l.count && l.batches[l.passed].model == b.model &&
                          l.batches[l.passed].starts == b.exec_at;
     l.passed += is_next;
     return is_next;
   }
 
-  /// The oldest batch of the entry ended; `failed` if without results.
+  /// Notes that the oldest batch of the entry ended, without results if `failed`.
   void on_complete(device_entry at, time_point now, bool failed = false) noexcept {
     lane& l = lanes_[at.device.index()][at.entry];
-    if (l.offered_to) hear(*l.offered_to, now);  // It may be that batch which has ended.
+    if (l.offered_to) hear(*l.offered_to, now);  // That batch may be the one which ended.
     rank_.on_complete(at, now);
     const batch_time t = times_.on_complete(at, now, failed, l);
     l.batches[0] = l.batches[1];
@@ -96,11 +94,11 @@ class rank_half {
     rank_.set_slow(at.device, failed || (learns_ && times_.is_slow(at.device)));
   }
 
-  /// Whether slow devices are told apart and timers' lateness allowed for.
+  /// Whether to detect slow devices and allow for late timers.
   void set_learning(bool is_on) noexcept { learns_ = is_on; }
 
-  /// Hears the shards, does all that is due, and offers devices. @returns Whether any was offered
-  /// or a shard let go of a model since the last step: then shards have mail.
+  /// Reads the shards' messages, does everything due, and offers devices. @returns Whether there is
+  /// new mail for shards since the last step: a grant, or the release of a model.
   bool step(time_point now) noexcept {
     now_ = now;
     between_.take_news([&](model_id id) { hear(id, now); });
@@ -110,20 +108,20 @@ class rank_half {
     if (learns_) lateness_.ask(rank_.next_wake());
     return std::exchange(has_sent_, false);
   }
-  /// When `step` must be called next, or `never`. News and ends also call for it.
+  /// When `step` must be called next, or `never`. News and batch ends also call for it.
   [[nodiscard]] time_point next_wake() const noexcept {
-    // Shards must hear that a pool idles, though nothing happens.
+    // Shards must learn that a pool idles, even if nothing happens.
     const bool changes = rank_.pool().idle_fraction < 0.999 && rank_.entries() > 0;
     return changes ? std::min(rank_.next_wake(), told_ + pool_meter::period) : rank_.next_wake();
   }
 
-  /// Devices that are present, offered or at work. O(devices).
+  /// Number of devices that are present, offered or at work. O(devices).
   [[nodiscard]] std::size_t in_use() const noexcept {
     std::size_t n = 0;
     for (std::uint32_t i = 0; i < lanes_.size(); ++i) n += is_in_use(device_id{i});
     return n;
   }
-  /// For questions only.
+  /// Read only.
   [[nodiscard]] const rank& devices() const noexcept { return rank_; }
   [[nodiscard]] const batch_times& times() const noexcept { return times_; }
   [[nodiscard]] const wake_lateness& lateness() const noexcept { return lateness_; }
@@ -131,7 +129,7 @@ class rank_half {
     return models_[id.index()].shard;
   }
 
-  /// As the rank's sink.
+  /// The rank's sink.
   void grant(deferred::grant g) noexcept {
     model& m = models_[g.model.index()];
     m.at = {g.device, g.entry};
@@ -149,13 +147,13 @@ class rank_half {
     friend bool operator==(const speaker&, const speaker&) = default;
   };
   struct model {
-    std::uint32_t shard = 0;    // Which speaks of it.
-    std::uint32_t granted = 0;  // The number of its last grant,
-    bool is_open = false;       // which has no answer yet,
-    device_entry at;            // and what it offered.
-    speaker let_go{};           // To whom a leave was sent last.
+    std::uint32_t shard = 0;    // The shard that holds the model.
+    std::uint32_t granted = 0;  // Number of its last grant,
+    bool is_open = false;       // whether it is unanswered,
+    device_entry at;            // and the entry that it offered.
+    speaker let_go{};           // The shard released last.
   };
-  /// What an entry has, oldest first, and to whom it is offered.
+  /// An entry's batches, oldest first, and the model that it is offered to.
   struct lane {
     struct entry_batch {
       model_id model;
@@ -164,7 +162,7 @@ class rank_half {
     };
     std::array<entry_batch, rank::entry_depth> batches{};
     std::uint32_t count = 0;
-    std::uint32_t passed = 0;  // So many of them, see `takes`.
+    std::uint32_t passed = 0;  // How many `takes` has passed on.
     std::optional<model_id> offered_to;
 
     [[nodiscard]] usual_time usual(model_id, std::uint32_t) const noexcept {
@@ -181,7 +179,7 @@ class rank_half {
     between_.send(m.shard, mail);
     has_sent_ = true;
   }
-  /// There are new words of a model.
+  /// Reads a model's new message.
   void hear(model_id id, time_point now) noexcept {
     model& m = models_[id.index()];
     const model_word word = between_.word(id);
@@ -194,7 +192,7 @@ class rank_half {
       send(m, {.is_grant = false, .offer = {.model = id, .device = {}, .free_at = {}}});
     }
   }
-  /// Its grant has an answer.
+  /// Handles the answer to a model's grant.
   void close(model_id id, model& m, const grant_answer& answer, time_point now) noexcept {
     m.is_open = false;
     lane& l = lanes_[m.at.device.index()][m.at.entry];
@@ -211,7 +209,7 @@ class rank_half {
                         .latest = answer.exec_at,
                         .expected = answer.expected,
                         .work = answer.work},
-                       std::min(now, answer.exec_at));  // When it began, not when that is heard.
+                       std::min(now, answer.exec_at));  // Its start, not the time of the news.
     rank_.on_grant_used(id, m.at.device, answer.exec_at, answer.expected, now);
   }
   void tell(time_point now) noexcept {
@@ -229,10 +227,10 @@ class rank_half {
   wake_lateness lateness_;
   std::vector<model> models_;             // By id.
   std::vector<std::vector<lane>> lanes_;  // By device and entry.
-  duration wake_margin_{-1};              // Below 0: not known.
+  duration wake_margin_{-1};              // Below 0: unknown.
   time_point told_ = time_point{} - tells_after;
-  time_point now_{};       // Of this step.
-  bool has_sent_ = false;  // In this step or since the last.
+  time_point now_{};       // Time of this step.
+  bool has_sent_ = false;  // In this step or since the last one.
   bool learns_ = false;
   bool is_news_ = true;
 };

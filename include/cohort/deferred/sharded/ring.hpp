@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A queue from one thread to another: `ring`.
+/// A queue between two threads: `ring`.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -14,11 +14,11 @@
 namespace cohort::deferred {
 
 /// A bounded queue. Neither side waits, locks or allocates; each reads the other's position only
-/// when the last it knew does not suffice. Thread safety: one thread may push while one pops.
+/// when its cached copy does not suffice. Thread safety: one thread may push while one pops.
 template <class T>
 class ring {
  public:
-  /// @param capacity At least this many fit: it is rounded up to a power of two.
+  /// @param capacity Minimum capacity; rounded up to a power of two.
   explicit ring(std::size_t capacity) : places_(std::bit_ceil(capacity)) {}
 
   /// @returns False if it is full.
@@ -26,10 +26,10 @@ class ring {
     if (!has_room()) return false;
     const std::size_t at = end_.load(std::memory_order_relaxed);
     places_[at & (places_.size() - 1)] = std::move(value);
-    end_.store(at + 1);  // In one order with whatever tells a sleeper, see `parker`.
+    end_.store(at + 1);  // Sequentially consistent with waking a sleeper, see `parker`.
     return true;
   }
-  /// Whether it is not full. For whoever pushes.
+  /// Whether it is not full. For the pushing thread.
   [[nodiscard]] bool has_room() noexcept {
     const std::size_t at = end_.load(std::memory_order_relaxed);
     if (at - known_begin_ < places_.size()) return true;
@@ -47,7 +47,7 @@ class ring {
     begin_.store(at + 1, std::memory_order_release);
     return true;
   }
-  /// For whoever pops.
+  /// For the popping thread.
   [[nodiscard]] bool empty() const noexcept {
     return begin_.load(std::memory_order_relaxed) == end_.load();
   }
@@ -55,9 +55,9 @@ class ring {
  private:
   std::vector<T> places_;
   alignas(64) std::atomic<std::size_t> begin_{0};
-  std::size_t known_end_ = 0;  // To whoever pops.
+  std::size_t known_end_ = 0;  // Cached by the popping thread.
   alignas(64) std::atomic<std::size_t> end_{0};
-  std::size_t known_begin_ = 0;  // To whoever pushes.
+  std::size_t known_begin_ = 0;  // Cached by the pushing thread.
 };
 
 }  // namespace cohort::deferred

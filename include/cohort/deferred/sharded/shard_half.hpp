@@ -23,32 +23,32 @@
 
 namespace cohort::deferred {
 
-/// Carries out what a shard half decides: a `scheduler_sink`, and `left(model_id, model_state&&)`:
-/// a model that was given up is the caller's, with all that waits for it; the rank has no grant for
-/// it on the way.
+/// Carries out a shard half's decisions: a `scheduler_sink` with `left(model_id, model_state&&)`,
+/// which returns a released model to the caller with its waiting requests; no grant for it is on
+/// its way.
 template <class S>
 concept shard_half_sink = scheduler_sink<S> && requires(S& s, model_id id, model_state&& m) {
   { s.left(id, std::move(m)) } noexcept;
 };
 
 /// The half of a sharded scheduler that sees the requests of some models; see `exchange` for the
-/// other. A value but for the exchange: it owns no thread and reads no clock. Its thread tells it
-/// of arrivals and calls `step` after them, when there is mail, and at `next_wake()`.
-/// Words leave in `step`: of all that happened to a model since the last the rank hears the
-/// outcome alone. Batches leave after the words about them, so that no device ends one of which
-/// the rank has not heard. Arrivals move a window's opening; of that the rank hears `tells_ahead`
-/// before it opens, and of windows that are open as often: who waits for his window costs no word
-/// a request, and each word costs a few cache lines that go from core to core.
-/// Cost: that of `basic_model_shard`, O(log models) for an arrival that is not told, and a store of
-/// 15 words for one that is. Allocates in `add_model` and `put_model` alone. Thread safety: none.
+/// other. A value except for the exchange: it owns no thread and reads no clock. Its thread
+/// delivers arrivals and calls `step` after them, when there is mail, and at `next_wake()`. `step`
+/// sends the messages, one for each changed model with its latest state. Batches are sent after the
+/// messages about them, so that no device ends a batch unknown to the rank. Arrivals move a
+/// window's opening: the rank learns of that `tells_ahead` before the window opens, and at that
+/// interval while it is open. So requests that wait for a window cost no message each; a message
+/// moves a few cache lines between cores. Cost: that of `basic_model_shard`, O(log models) for an
+/// arrival without a message, and a store of 15 words for one with a message. Allocates only in
+/// `add_model` and `put_model`. Thread safety: none.
 template <window_policy Window = frontrun, gather_policy Gather = drop_head,
           target_policy Target = staggered_target, priority_policy Priority = earliest_latest>
 class basic_shard_half {
  public:
-  /// So long before a window opens the rank knows of it: time to wake up.
+  /// How long before a window opens the rank learns of it: time to wake up.
   static constexpr duration tells_ahead = std::chrono::microseconds{200};
 
-  /// @param between Outlives this. @param number Of the shard in it.
+  /// @param between Must outlive this. @param number The shard's number in it.
   explicit basic_shard_half(exchange& between, std::uint32_t number, network_delays delays = {},
                             Window window = {}, Gather gather = {}, Target target = {},
                             Priority priority = {})
@@ -62,19 +62,19 @@ class basic_shard_half {
     unsent_.reserve(between.models());
   }
 
-  /// Adds a model under an id that no shard has. @throws config_error As `basic_model_shard`.
+  /// Adds a model under an id that no shard uses. @throws config_error As `basic_model_shard`.
   void add_model(model_id id, const model_config& config, std::uint32_t sharing = 1) {
     expects(id.index() < voices_.size(), "sharded: more models than the exchange has room for");
     shard_.add_model(id, config, sharing);
     begin(id);
   }
-  /// Takes over what another shard let go of.
+  /// Takes over a model that another shard released.
   void put_model(model_id id, model_state&& m, time_point now) {
     shard_.put_model(id, std::move(m), now);
     begin(id);
   }
-  /// Asks the rank to let go of a model of this shard. It is served on; when the rank has answered
-  /// the sink hears `left`. Asking twice is asking once.
+  /// Asks the rank to release a model of this shard. The shard serves it until the rank has
+  /// answered; then the sink's `left` is called. Repeated calls have no effect.
   void give_up(model_id id) noexcept {
     voices_[id.index()].word.is_leaving = true;
     change(id, true);
@@ -92,14 +92,14 @@ class basic_shard_half {
     return shard_.on_cancel(r, now, j);
   }
   void on_refused(const request& r, time_point now) noexcept { shard_.on_refused(r, now); }
-  /// When a device should be free, as the rank said last, a millisecond ago or when it had news.
+  /// When a device should be free, by the rank's last report, about a millisecond old at most.
   [[nodiscard]] time_point next_free(model_id /*m*/) const noexcept { return news_.next_free; }
 
-  /// From now on learns latencies so. @throws config_error If a field is outside its range.
+  /// Sets how to learn latencies. @throws config_error If a field is outside its range.
   void learn(const learning& how, time_point now) { shard_.learn(how, now); }
 
-  /// Reads the mail, does what is due, and tells the rank what has changed.
-  /// @returns Whether the rank was told anything.
+  /// Reads the mail, does everything due, and sends the rank what has changed.
+  /// @returns Whether a message was sent to the rank.
   template <shard_half_sink Sink>
   bool step(time_point now, Sink& sink) noexcept {
     joint<Sink> j{*this, sink};
@@ -124,7 +124,7 @@ class basic_shard_half {
     for (std::uint32_t i; (i = untold_.pop_due(now)) != timer_queue::none;) say(model_id{i}, now);
     return tell(now, sink);
   }
-  /// The end: those who wait are dropped, and no model is served any more.
+  /// Shuts down: drops the waiting requests and removes all models.
   template <shard_half_sink Sink>
   void close(Sink& sink) noexcept {
     joint<Sink> j{*this, sink};
@@ -137,18 +137,18 @@ class basic_shard_half {
     return std::min(shard_.next_wake(), untold_.next());
   }
 
-  /// For questions only.
+  /// Read only.
   [[nodiscard]] const auto& models() const noexcept { return shard_; }
 
  private:
-  /// What is to be said of a model.
+  /// A model's pending message.
   struct voice {
     model_word word;
     bool is_changed = false;
-    bool is_urgent = false;  // Not only that its window has moved.
-    time_point opens;        // What the rank knows: when the window opens, or `never`;
-    time_point latest;       // until when it is open;
-    time_point told;         // and since when.
+    bool is_urgent = false;  // More has changed than its window's opening.
+    time_point opens;        // The rank's knowledge: when the window opens, or `never`;
+    time_point latest;       // when it closes;
+    time_point told;         // and when that was sent.
   };
 
   template <shard_half_sink Sink>
@@ -191,19 +191,19 @@ class basic_shard_half {
   template <class Joint, class Sink>
   void leave(model_id id, Joint& j, Sink& sink) noexcept {
     model_state m = shard_.take_model(id, j);
-    // From here on another shard speaks of it.
+    // From here on another shard sends messages about it.
     if (voices_[id.index()].is_changed) std::erase(changed_, id);
     voices_[id.index()] = {};
     untold_.disarm(id.index());
     sink.left(id, std::move(m));
   }
 
-  /// When the rank must hear what has changed.
+  /// When the rank must learn of the change.
   [[nodiscard]] static time_point due(const voice& v, time_point now) noexcept {
     const time_point opens = v.word.best.send_at();
-    // At the end of the window that it knows of the rank forgets the model.
+    // The rank forgets the model at the end of the window that it knows.
     if (v.is_urgent || opens > v.opens || v.word.best.latest > v.latest) return now;
-    if (v.opens <= now) return v.told + tells_ahead;  // It knows that the window is open.
+    if (v.opens <= now) return v.told + tells_ahead;  // The rank knows that the window is open.
     return opens - tells_ahead;
   }
   void say(model_id id, time_point now) noexcept {
@@ -240,7 +240,7 @@ class basic_shard_half {
   basic_model_shard<Window, Gather, Target, Priority> shard_;
   std::vector<voice> voices_;      // By model.
   std::vector<model_id> changed_;  // Since the last step.
-  timer_queue untold_;             // When the rank must hear of those that changed before.
+  timer_queue untold_;             // When earlier changes must be sent.
   std::vector<batch> unsent_;
   std::uint32_t tenures_ = 0;
   bool has_said_ = false;

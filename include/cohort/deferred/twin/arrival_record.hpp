@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The arrivals of the last moments: `arrival_record`.
+/// The most recent arrivals: `arrival_record`.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -14,15 +14,14 @@
 
 namespace cohort::deferred {
 
-/// One request, as a trial needs to know it.
+/// One request as a trial needs it.
 struct recorded_arrival {
   time_point at;
   duration slack;  ///< From arrival to deadline.
   model_id model;
 };
 
-/// A ring of the last arrivals. `add` is O(1). Allocates when it is made alone. Thread safety:
-/// none.
+/// A ring of the last arrivals. `add` is O(1). Allocates only when made. Thread safety: none.
 class arrival_record {
  public:
   /// @param capacity Arrivals kept; at least 1, rounded up to a power of two; 24 bytes each.
@@ -36,15 +35,15 @@ class arrival_record {
     ring_[added_++ & mask_] = {at, slack, m};
   }
   [[nodiscard]] std::size_t size() const noexcept { return std::min(added_, ring_.size()); }
-  /// Since the record was made.
+  /// Arrivals since the record was made.
   [[nodiscard]] std::uint64_t added() const noexcept { return added_; }
   /// From the oldest, 0, to the newest, size() − 1.
   [[nodiscard]] const recorded_arrival& operator[](std::size_t i) const noexcept {
     return ring_[(added_ - size() + i) & mask_];
   }
 
-  /// How many of the newest to look at: all since `length` before `now`, but at least `least`, as
-  /// far back as `most` before `now`. O(log size).
+  /// How many of the newest arrivals to look at: those of the last `length`, but at least `least`
+  /// unless they are older than `most`. O(log size).
   [[nodiscard]] std::size_t recent(time_point now, duration length, std::size_t least,
                                    duration most) const noexcept {
     return std::min(since(now - most), std::max(since(now - length), std::min(least, size())));
@@ -67,7 +66,7 @@ class arrival_record {
 
  private:
   std::vector<recorded_arrival> ring_;
-  std::size_t mask_ = 0;  // Its size less one: on the path of every request.
+  std::size_t mask_ = 0;  // Size − 1: used for every request.
   std::uint64_t added_ = 0;
 };
 

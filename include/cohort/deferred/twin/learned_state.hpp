@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A copy of all that a scheduler has measured: `learned_state`.
+/// A copy of all measurements of a scheduler: `learned_state`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -19,34 +19,33 @@
 
 namespace cohort::deferred {
 
-/// What a scheduler has measured of models, devices and timers, for questions that are answered
-/// elsewhere: on another thread, in a file. A value.
+/// A scheduler's measurements of models, devices and timers, for use elsewhere: on another thread,
+/// in a file. A value.
 struct learned_state {
   struct model {
     latency_estimator learned;
-    double in_use = 1;  ///< What ℓ(1) counts for in decisions, in multiples of the profile.
+    double in_use = 1;  ///< Factor on the profile's ℓ(1) that decisions use.
   };
   struct device {
     device_id id;
-    double factor = 1;  ///< How many times as long as on the others batches take; 1 unless known.
-    std::uint32_t capacity = 1;  ///< Batches that it may run at one time.
+    double factor = 1;  ///< How many times as long as elsewhere batches take; 1 unless known.
+    std::uint32_t capacity = 1;  ///< Number of batches it may run at one time.
   };
 
-  std::vector<model> models;    ///< As they were asked for.
-  std::vector<device> devices;  ///< Those present.
+  std::vector<model> models;    ///< In the order of the ids passed.
+  std::vector<device> devices;  ///< Devices present.
   wake_lateness lateness;
-  network_delays delays;  ///< That it was told of.
-  bool learns = false;    ///< It decides by what it has learned.
+  network_delays delays;  ///< As configured.
+  bool learns = false;    ///< Whether decisions use learned latencies.
   struct tuning {
     settings present;
     tuning_rounds rounds;
   };
-  std::optional<tuning> tuned;  ///< Of a scheduler that tunes itself.
+  std::optional<tuning> tuned;  ///< Only if the scheduler tunes itself.
 };
 
-/// Copies what a scheduler has measured. 3 KB a model; allocates. Call it where the scheduler
-/// lives.
-/// @tparam Scheduler One that has `models()`, `devices()`, `times()` and `lateness()`.
+/// Copies a scheduler's measurements. 3 KB a model; allocates. Call it on the scheduler's thread.
+/// @tparam Scheduler Must have `models()`, `devices()`, `times()` and `lateness()`.
 /// @param ids Models that it serves.
 template <class Scheduler>
 [[nodiscard]] learned_state copy_learned(const Scheduler& s, std::span<const model_id> ids) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a scheduler that tunes itself may change: `settings`, and what it is to strive for.
+/// The settings that a self-tuning scheduler may change (`settings`), and its objective.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -17,22 +17,22 @@ namespace cohort::deferred {
 enum class window_kind : std::uint8_t {
   eager,     ///< As soon as a device is free.
   brief,     ///< When the first request has waited a tenth of its SLO: bursts stay together.
-  patient,   ///< When it has waited a third of it; gives up none for a larger batch.
+  patient,   ///< When it has waited a third of it; drops none for a larger batch.
   reserved,  ///< Adaptive: at once while devices idle, else with a reserve for busy devices.
   frontrun,  ///< The same without the reserve.
-  deferred,  ///< When one request more could no longer join, in batches as large as can be.
+  deferred,  ///< When one more request could no longer join, with the largest possible batches.
 };
 inline constexpr std::array window_kinds{window_kind::eager,    window_kind::brief,
                                          window_kind::patient,  window_kind::reserved,
                                          window_kind::frontrun, window_kind::deferred};
 
-/// Its name, as users read it.
+/// Its name in reports.
 [[nodiscard]] constexpr const char* name_of(window_kind w) noexcept {
   constexpr std::array names{"eager", "brief", "patient", "reserved", "frontrun", "deferred"};
   return names[static_cast<std::size_t>(w)];
 }
 
-/// One way to decide. A plain value.
+/// One set of values for the policies. A plain value.
 struct settings {
   window_kind window = window_kind::reserved;
   double quantile = 0.9;  ///< Of learned latencies: see `learning`.
@@ -56,13 +56,13 @@ struct settings {
   friend bool operator==(const settings&, const settings&) = default;
 };
 
-/// What is best, where two ways to decide lose as few requests.
+/// The criterion between settings that lose equally few requests.
 enum class objective : std::uint8_t {
   latency,  ///< The least mean latency: what servers want.
   devices,  ///< The fewest devices at work: what deferred scheduling gives.
 };
 
-/// The quantiles that are tried, in order.
+/// The quantiles to try, in order.
 inline constexpr std::array tried_quantiles{0.5, 0.75, 0.9, 0.97, 0.99};
 
 }  // namespace cohort::deferred

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What would happen if the last moments came again under other settings: `trial`.
+/// Replays the most recent arrivals under other settings: `trial`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -27,17 +27,18 @@
 
 namespace cohort::deferred {
 
-/// How settings did.
+/// The result of a trial.
 struct trial_result {
-  double bad = 0;                    ///< Share of all requests late or dropped.
-  double worst_bad = 0;              ///< Of the model that did worst,
-  std::uint64_t worst_requests = 0;  ///< and how many requests that had; the fewest, if several.
+  double bad = 0;        ///< Share of all requests late or dropped.
+  double worst_bad = 0;  ///< Of the worst model,
+  /// and its number of requests; the fewest, if several are worst.
+  std::uint64_t worst_requests = 0;
   double latency = 0;         ///< Mean, in seconds; a bad request counts as its deadline and more.
-  std::uint32_t devices = 0;  ///< How many had work.
+  std::uint32_t devices = 0;  ///< Number of devices that had work.
   std::uint64_t requests = 0;
 };
 
-/// What a trial starts from, apart from its settings.
+/// Initial state of a trial, apart from its settings.
 struct trial_start {
   time_point now;
   network_delays delays;
@@ -45,17 +46,16 @@ struct trial_start {
   std::vector<std::uint32_t> capacities;            ///< Of the devices.
   std::vector<double> slowness;                     ///< Of the devices, as learned.
   std::vector<duration>
-      work;                 ///< Of their entries, in order: until they should be free; 0 if idle.
-  bool sends_ahead = true;  ///< As `basic_scheduler::send_ahead`.
-  std::vector<recorded_arrival> waiting;   ///< In the queues, as if they arrived `now`.
-  std::vector<recorded_arrival> arrivals;  ///< Moved so that the first is not before `now`.
+      work;  ///< Time until each of their entries should be free, in order; 0 if idle.
+  bool sends_ahead = true;                 ///< Like `basic_scheduler::send_ahead`.
+  std::vector<recorded_arrival> waiting;   ///< Queued requests, as if they arrived `now`.
+  std::vector<recorded_arrival> arrivals;  ///< Shifted so that the first is not before `now`.
   std::size_t unjudged =
-      0;                   ///< The first so many arrivals are there for the change to take effect.
-  std::uint64_t seed = 1;  ///< Of the noise, the same for all settings.
+      0;  ///< This many first arrivals are not judged, so that a change takes effect.
+  std::uint64_t seed = 1;  ///< Of the noise; the same for all settings.
 };
 
-/// Adds models to a scheduler without any, so that each has its place as id; those that are not
-/// there leave a gap.
+/// Adds models to an empty scheduler so that each gets its index as id; missing models leave a gap.
 inline void add_models(adaptive_scheduler& s,
                        const std::vector<std::optional<model_config>>& models,
                        const network_delays& delays, time_point now) {
@@ -74,15 +74,14 @@ inline void add_models(adaptive_scheduler& s,
   for (const model_id id : gaps) s.remove_model(id, now, nobody);
 }
 
-/// Runs a scheduler on recorded arrivals, over devices that take what was learned of batches: their
-/// ratios to the profile are drawn from the estimators. It starts with what the running scheduler
-/// has measured, with what waits in its queues and with devices as busy as they are. It runs in
-/// steps as long as its caller likes. Deterministic. Memory is kept from run to run. Cost: that of
-/// the scheduler. Thread safety: none.
+/// Runs a scheduler on recorded arrivals, with devices that behave as learned: ratios to the
+/// profile are drawn from the estimators. It starts with the running scheduler's measurements,
+/// queued requests and device occupancy. The caller chooses the length of its steps. Deterministic.
+/// Memory is kept from run to run. Cost: that of the scheduler. Thread safety: none.
 class trial {
  public:
   trial() = default;
-  /// While it does not run.
+  /// Only while it does not run.
   trial(trial&& other)  // NOLINT(performance-noexcept-move-constructor): that of a deque may throw.
       : quantiles_{std::move(other.quantiles_)},
         pool_{std::move(other.pool_)},
@@ -103,10 +102,10 @@ class trial {
     state_->scheduler.send_ahead(start.sends_ahead);
     state_->prepare(known);
   }
-  /// Goes on for so many instants at most. @returns Whether the run is over.
+  /// Continues for at most this many instants. @returns Whether the run is over.
   [[nodiscard]] bool step(std::size_t instants) { return state_->go(instants); }
   [[nodiscard]] bool is_running() const noexcept { return state_.has_value(); }
-  /// What came of a run that is over; it ends.
+  /// Ends a run that is over and returns its result.
   [[nodiscard]] trial_result take_result() noexcept {
     const trial_result r = state_->result();
     state_.reset();
@@ -118,7 +117,7 @@ class trial {
     state_->release();  // Requests are kept from run to run.
     state_.reset();
   }
-  /// A whole run.
+  /// Does a whole run.
   [[nodiscard]] trial_result run(const trial_start& start, const adaptive_scheduler& known,
                                  const settings& how) {
     begin(start, known, how);
@@ -165,7 +164,7 @@ class trial {
     std::uint64_t random = start.seed;
     double latency = 0;
     time_point now = start.now;
-    std::size_t next = 0;  // Of the arrivals.
+    std::size_t next = 0;  // Index of the next arrival.
 
     void prepare(const adaptive_scheduler& known) {
       add_models(scheduler, start.models, start.delays, start.now);
@@ -218,7 +217,7 @@ class trial {
       if (a.model.index() >= start.models.size() || !start.models[a.model.index()]) return;
       if (counts) ++models[a.model.index()].arrived;
       if (self.idle_.empty()) {
-        self.idle_.reserve(2 * self.pool_.size() + 64);  // Later they all return, without a throw.
+        self.idle_.reserve(2 * self.pool_.size() + 64);  // So that later returns cannot throw.
         for (std::size_t n = self.pool_.size() + 64; self.pool_.size() < n;) {
           self.idle_.push_back(&self.pool_.emplace_back());
         }
@@ -301,7 +300,7 @@ class trial {
       for (const tally& m : models) {
         out.requests += m.arrived;
         bad += m.bad;
-        // Of few requests little is known: as if two more had been in time.
+        // A prior for models with few requests: as if two more had been in time.
         if (m.arrived == 0) continue;
         const double share = static_cast<double>(m.bad) / static_cast<double>(m.arrived + 2);
         if (out.worst_requests == 0 || share > out.worst_bad ||

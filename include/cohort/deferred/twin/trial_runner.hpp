@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Who runs trials: the `trial_runner` concept and its model `inline_trials`.
+/// Runs trials: the `trial_runner` concept and its model `inline_trials`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -21,13 +21,13 @@
 
 namespace cohort::deferred {
 
-/// One round of trials: all that it needs, and its answer. Whoever runs it has it for himself.
+/// One round of trials: all its inputs and results. While it runs, only its runner may use it.
 struct tuning_job {
   explicit tuning_job(const network_delays& delays) : known{make_adaptive_scheduler(delays)} {
     start.delays = delays;
   }
 
-  /// The models that are tried, by id; `known` has them without their queues. Not while it runs.
+  /// Sets the models to try, by id; `known` gets them without their queues. Not during a run.
   void set_models(const std::vector<std::optional<model_config>>& models) {
     start.models = models;
     for (auto& m : start.models) {
@@ -40,14 +40,14 @@ struct tuning_job {
     known = make_adaptive_scheduler(start.delays);
     add_models(known, mirrors, start.delays, start.now);
   }
-  /// From now on it is tried by `step`. Forgets earlier results.
+  /// Starts a round, which `step` carries out. Discards earlier results.
   void begin() noexcept {
     bench.abandon();
     results.clear();
     next = 0;
   }
-  /// Goes on for so many instants of a trial at most. @returns Whether all has been tried; out of
-  /// memory, too, then without results.
+  /// Continues for at most this many instants of a trial. @returns Whether the round is over, also
+  /// if memory ran out, then without results.
   bool step(std::size_t instants) noexcept {
     try {
       if (next < tried.size()) {
@@ -63,12 +63,12 @@ struct tuning_job {
       return true;
     }
   }
-  /// Ends it without results.
+  /// Ends the round without results.
   void abandon() noexcept {
     begin();
     next = tried.size();
   }
-  /// Tries all of it, unless told to `stop` from another thread: then there are no results.
+  /// Does the whole round. If another thread sets `stop`, it ends without results.
   void run(const std::atomic<bool>* stop = nullptr) noexcept {
     begin();
     do {
@@ -77,19 +77,19 @@ struct tuning_job {
   }
 
   trial_start start;
-  adaptive_scheduler known;  ///< What the running scheduler has measured.
+  adaptive_scheduler known;  ///< The running scheduler's measurements.
   std::vector<settings> tried;
-  std::vector<trial_result> results;  ///< In their order.
-  std::uint64_t arrived = 0;          ///< Requests ever, when it was made.
+  std::vector<trial_result> results;  ///< In the order of the settings.
+  std::uint64_t arrived = 0;          ///< Requests in total when it was made.
   duration cost{0};                   ///< CPU time of the last run, if its runner measures that.
-  std::size_t next = 0;               ///< Of those that are tried.
+  std::size_t next = 0;               ///< Index of the settings that are tried.
   trial bench;
 };
 
-/// Runs rounds of trials, one at a time: `start(job)` begins with one; `is_done()`: nobody is at
-/// work on it any more, and its results are there; `cancel()`: they are not wanted, so it may be
-/// done soon, without them. None of these waits; destroying a runner does, until nobody is at work.
-/// One that has `work(now)` is given a moment in each `advance` of the scheduler while it is not
+/// Runs rounds of trials, one at a time. `start(job)` begins a round. `is_done()`: no thread works
+/// on it any more, and its results are there. `cancel()`: the results are not needed, so it may end
+/// early without them. None of these blocks; a runner's destructor waits until no thread is at
+/// work. A runner with `work(now)` gets some time in each `advance` of the scheduler until it is
 /// done. Called on one thread. Models: `inline_trials`, `sliced_trials`, `engine::trial_thread`.
 template <class R>
 concept trial_runner = std::move_constructible<R> && requires(R& r, tuning_job& j) {
@@ -99,7 +99,7 @@ concept trial_runner = std::move_constructible<R> && requires(R& r, tuning_job& 
   { r.is_done() } noexcept -> std::same_as<bool>;
 };
 
-/// Runs them at once, on the thread that starts them: for virtual time.
+/// Runs rounds at once, on the thread that starts them: for virtual time.
 struct inline_trials {
   static void start(tuning_job& j) noexcept { j.run(); }
   static bool is_done() noexcept { return true; }
@@ -107,10 +107,9 @@ struct inline_trials {
 };
 static_assert(trial_runner<inline_trials>);
 
-/// Runs them on the thread that starts them, a little in each `advance` of the scheduler: for a
-/// loop that serves by the clock and has no thread to spare. It takes about a twentieth of a core,
-/// and about a quarter millisecond at a time at most, where an instant of a trial takes a
-/// microsecond. Deterministic.
+/// Runs rounds on the thread that starts them, a little in each `advance` of the scheduler: for a
+/// real-time loop without a thread to spare. It uses about 5 % of a core, and at most about a
+/// quarter millisecond at a time if an instant of a trial takes a microsecond. Deterministic.
 class sliced_trials {
  public:
   void start(tuning_job& j) noexcept {
@@ -128,7 +127,7 @@ class sliced_trials {
     last_ = now;
     if (credit_ < least) return;
     const auto instants = static_cast<std::size_t>(std::min(credit_, most));
-    credit_ = 0;  // What is beyond the most is lost: nobody is to wait for it later.
+    credit_ = 0;  // Credit above the maximum is lost, to bound the work at one time.
     if (job_->step(instants)) job_ = nullptr;
   }
 
@@ -138,7 +137,7 @@ class sliced_trials {
   static constexpr double most = 256;
 
   tuning_job* job_ = nullptr;
-  time_point last_ = never;  // When it was called.
+  time_point last_ = never;  // Time of the last call.
   double credit_ = 0;        // Instants that it may run.
 };
 static_assert(trial_runner<sliced_trials>);

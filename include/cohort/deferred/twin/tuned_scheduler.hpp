@@ -27,25 +27,24 @@
 
 namespace cohort::deferred {
 
-/// What has become of rounds of trials.
+/// Counts rounds of trials by their end.
 struct tuning_rounds {
-  std::uint64_t judged = 0;          ///< Settings changed, or stayed as they were.
-  std::uint64_t changed = 0;         ///< Of these, where they changed.
-  std::uint64_t without_enough = 0;  ///< There were too few requests to go by.
-  /// Models or devices came or went meanwhile, the answer came too late, or memory ran out: the
-  /// settings stayed.
+  std::uint64_t judged = 0;          ///< Settings changed or kept by a result.
+  std::uint64_t changed = 0;         ///< Rounds of these that changed them.
+  std::uint64_t without_enough = 0;  ///< Too few requests to judge.
+  /// Settings kept because models or devices came or went, the answer came too late, or memory ran
+  /// out.
   std::uint64_t without_answer = 0;
-  duration cost{0};  ///< CPU time of those that were judged, if the runner measures it.
+  duration cost{0};  ///< CPU time of judged rounds, if the runner measures it.
 };
 
-/// An adaptive scheduler that learns latencies and, now and then, tries other settings on what
-/// arrived in the last moments: a copy of itself runs under each, and it adopts the best. With too
-/// little to go by it leaves them as they are; while nothing arrives there is nothing to try.
-/// Deterministic with `inline_trials`, which run within `advance`, in the time of whoever calls it,
-/// and with `sliced_trials`, which do so a little at a time.
-/// With a runner that has a thread, an answer is adopted by the first `advance` after it has come.
-/// Cost: that of `basic_scheduler`, and for each round a copy of what was measured and arrived.
-/// Thread safety: none. Source: none of the papers, which have no settings to tune.
+/// An adaptive scheduler that learns latencies and periodically tries other settings on recent
+/// arrivals: a copy of itself runs under each, and it adopts the best. With too few requests it
+/// keeps its settings. Deterministic with `inline_trials`, which run within `advance`, and with
+/// `sliced_trials`, which run there a little at a time. With a runner that has a thread, the first
+/// `advance` after an answer adopts it. Cost: that of `basic_scheduler`, and for each round a copy
+/// of measurements and arrivals. Thread safety: none. Source: none of the papers, which have no
+/// settings to tune.
 template <trial_runner Runner = inline_trials>
 class basic_tuned_scheduler {
  public:
@@ -63,7 +62,7 @@ class basic_tuned_scheduler {
     changes_.reserve(most_changes);
   }
   basic_tuned_scheduler(basic_tuned_scheduler&&) = default;
-  // The round that is under way would be left without its job.
+  // A round in progress would lose its job.
   basic_tuned_scheduler& operator=(basic_tuned_scheduler&&) = delete;
 
   model_id add_model(model_config config) {
@@ -131,7 +130,7 @@ class basic_tuned_scheduler {
     return std::min(next_, scheduler_.next_wake());
   }
 
-  // As a `patient_scheduler`.
+  // For `patient_scheduler`.
   [[nodiscard]] time_point quiet_until(time_point now) const noexcept {
     return scheduler_.quiet_until(now);
   }
@@ -148,14 +147,14 @@ class basic_tuned_scheduler {
   [[nodiscard]] std::uint32_t capacity(device_id d) const noexcept {
     return scheduler_.capacity(d);
   }
-  /// The settings that it decides by, and the last hundred changes of them, oldest first.
+  /// The present settings, and their last hundred changes, oldest first.
   [[nodiscard]] const settings& present() const noexcept { return tuner_.present(); }
   [[nodiscard]] const std::vector<settings_change>& changes() const noexcept { return changes_; }
-  /// What has become of its rounds of trials.
+  /// Counts of its rounds of trials.
   [[nodiscard]] const tuning_rounds& rounds() const noexcept { return rounds_; }
 
  private:
-  static constexpr std::size_t most_arrivals = 65536;  // Of a round.
+  static constexpr std::size_t most_arrivals = 65536;  // Per round.
   static constexpr std::size_t most_waiting = 16384;
   static constexpr std::size_t most_changes = 100;
   static constexpr std::size_t least_to_try = 200;  // Requests: of fewer little can be told.
@@ -171,7 +170,7 @@ class basic_tuned_scheduler {
   }
 
   void start_trials(time_point now) noexcept {
-    next_ = never;  // Until something arrives.
+    next_ = never;  // Until the first arrival.
     try {
       if (!prepare(now)) {
         ++rounds_.without_enough;
@@ -186,7 +185,7 @@ class basic_tuned_scheduler {
     runner_.start(*job_);
   }
 
-  /// Allocates where models or devices are new. @returns Whether there is enough to go by.
+  /// Allocates if models or devices are new. @returns Whether there are enough requests.
   bool prepare(time_point now) {
     const tuning_options& o = tuner_.options();
     tuning_job& j = *job_;
@@ -202,7 +201,7 @@ class basic_tuned_scheduler {
     if (j.start.arrivals.size() < std::min<std::size_t>(o.least_requests, least_to_try)) {
       return false;
     }
-    j.start.unjudged = j.start.arrivals.size() * 3 / 10;  // A change takes a while to show.
+    j.start.unjudged = j.start.arrivals.size() * 3 / 10;  // A change takes time to show.
     ++j.start.seed;
     copy_devices(j.start);
     j.start.sends_ahead = scheduler_.devices().sends_ahead();
@@ -212,7 +211,8 @@ class basic_tuned_scheduler {
     return true;
   }
 
-  /// The last n, as if the first came now; but for those of models that were others then.
+  /// Copies the last n arrivals, shifted so that the first comes now, except those of removed
+  /// models.
   void copy_arrivals(std::size_t n, trial_start& to) const {
     const std::size_t size = record_.size();
     const duration shift = to.now - record_[size - n].at;
@@ -235,7 +235,7 @@ class basic_tuned_scheduler {
       to.slowness.push_back(scheduler_.times().device_factor(d));
       for (std::uint32_t e = 0; e < r.capacity(d); ++e) {
         const time_point until = r.busy_until({d, e});
-        // What overruns may do so for as long again: a device that hangs is no idle one.
+        // An overrunning batch counts as busy for as long again: a hung device is not idle.
         to.work.push_back(until == distant_past ? duration{0}
                                                 : std::max(until - to.now, to.now - until));
       }
@@ -279,7 +279,7 @@ class basic_tuned_scheduler {
     if (s.quantile != before.quantile) scheduler_.learn(s.learns(), now);
   }
 
-  /// Models or devices have come or gone: what a round that is under way says is of others.
+  /// Marks the round in progress as invalid: models or devices have come or gone.
   void begin_anew() noexcept {
     if (is_trying_) runner_.cancel();
     is_void_ = true;
@@ -294,16 +294,16 @@ class basic_tuned_scheduler {
   std::unique_ptr<tuning_job> job_;
   Runner runner_;
   bool is_trying_ = false;
-  bool is_void_ = false;  // The round under way is of other models or devices.
+  bool is_void_ = false;  // The round in progress is for other models or devices.
   std::vector<std::optional<model_config>> models_;  // By id.
-  std::vector<std::uint64_t> first_arrivals_;        // By id: how many the record had before it.
-  bool are_models_new_ = false;                      // To the job.
+  std::vector<std::uint64_t> first_arrivals_;        // By id: arrivals recorded before the model.
+  bool are_models_new_ = false;                      // The job lacks them.
   tuning_rounds rounds_;
   std::vector<settings_change> changes_;
   time_point next_ = never;
 };
 
-/// In virtual time.
+/// For virtual time.
 using tuned_scheduler = basic_tuned_scheduler<>;
 static_assert(foreseeing_scheduler<tuned_scheduler> && patient_scheduler<tuned_scheduler>);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which settings to try next, and whether to change: `tuner`.
+/// Chooses which settings to try next, and whether to change: `tuner`.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -19,24 +19,24 @@
 
 namespace cohort::deferred {
 
-/// How a scheduler tunes itself.
+/// Options of self-tuning.
 struct tuning_options {
-  bool is_on = true;  ///< Else the initial settings stay.
+  bool is_on = true;  ///< If false, the initial settings stay.
   objective strive_for = objective::latency;
-  /// Until something is known: for latency the simplest way to decide; to start at once would keep
-  /// all devices busy.
+  /// Settings until results are known: for latency the simplest; starting at once would keep all
+  /// devices busy.
   settings initial{.window = strive_for == objective::devices ? window_kind::reserved
                                                               : window_kind::eager};
-  /// What a bad request of the model that does worst counts for beside one of all; at least 0. 0
-  /// serves most requests in overload, and starves costly models for it.
+  /// Weight of the worst model's bad rate, relative to that of all requests; at least 0. At 0 it
+  /// serves the most requests in overload, at the expense of costly models.
   double fairness = 0.2;
-  duration window = std::chrono::seconds{4};            ///< Looked back upon; above 0.
-  std::uint32_t least_requests = 2000;                  ///< Further back for so many; at least 1,
-  duration longest_window = std::chrono::seconds{300};  ///< but not beyond this.
-  duration period = std::chrono::milliseconds{500};     ///< Between trials; above 0,
-  duration longest_period = std::chrono::seconds{4};    ///< while nothing changes up to this.
-  /// The part of a core that trials may use, 0 to 1, exclusive of 0, where their CPU time is known;
-  /// and soon after something has changed.
+  duration window = std::chrono::seconds{4};            ///< Length of traffic to try; above 0.
+  std::uint32_t least_requests = 2000;                  ///< Extended to this many requests, ≥ 1,
+  duration longest_window = std::chrono::seconds{300};  ///< but to no more than this.
+  duration period = std::chrono::milliseconds{500};     ///< Time between trials, above 0,
+  duration longest_period = std::chrono::seconds{4};    ///< and up to this while nothing changes.
+  /// Fraction of a core that trials may use, in (0, 1], if their CPU time is known; the second
+  /// applies for a while after a change.
   double core_part = 0.03;
   double core_part_soon = 0.08;
 
@@ -55,17 +55,17 @@ struct tuning_options {
   }
 };
 
-/// A change of settings, for whoever wants to know.
+/// A change of settings, for logs and reports.
 struct settings_change {
   time_point at;
   settings now;
-  comparison why;       ///< Of the new settings beside those that it leaves.
-  trial_result before;  ///< What the last round said of the settings that it leaves,
-  trial_result after;   ///< and of the new ones.
+  comparison why;       ///< The new settings compared with the old ones.
+  trial_result before;  ///< The last round's result for the old settings,
+  trial_result after;   ///< and for the new ones.
 };
 
-/// Searches settings by coordinates: in turns other windows and quantiles than the present ones. A
-/// value that decides from results alone. Thread safety: none.
+/// Coordinate search over settings: varies the window and the quantile in turn. A value that
+/// decides only from results. Thread safety: none.
 class tuner {
  public:
   explicit tuner(const tuning_options& o) : options_{o}, present_{o.initial} {
@@ -74,9 +74,9 @@ class tuner {
   }
 
   [[nodiscard]] const settings& present() const noexcept { return present_; }
-  /// Most settings that are tried in a round.
+  /// Maximum number of settings in a round.
   static constexpr std::size_t most_tried = window_kinds.size();
-  /// What to try in this round, written to `out`: the present settings first.
+  /// Writes the settings to try in this round to `out`, the present ones first.
   void candidates(std::vector<settings>& out) const {
     out.assign(1, present_);
     const auto add = [&](settings s) {
@@ -92,16 +92,16 @@ class tuner {
     }
     const auto at = static_cast<std::size_t>(
         std::ranges::lower_bound(tried_quantiles, present_.quantile) - tried_quantiles.begin());
-    for (const std::size_t i : {at - 1, at, at + 1}) {  // From between two, three.
+    for (const std::size_t i : {at - 1, at, at + 1}) {  // Between two of them, three are tried.
       if (i >= tried_quantiles.size()) continue;
       s.quantile = tried_quantiles[i];
       add(s);
     }
   }
 
-  /// Takes the results of all of `candidates()`, in their order. @returns Whether the present
+  /// Takes the results for all of `candidates()`, in their order. @returns Whether the present
   /// settings have changed.
-  /// @param arrived Requests that have arrived ever: tells what is new in this round.
+  /// @param arrived Requests in total; shows how many are new in this round.
   bool judge(const std::vector<settings>& tried, const std::vector<trial_result>& results,
              std::uint64_t arrived) {
     ++turn_;
@@ -119,8 +119,8 @@ class tuner {
       s.add(score(results[i]) - score(results[0]), cost > 0 ? cost_of(results[i]) / cost : 1, clear,
             results[0].requests, arrived);
       if (is_simplest_as_good(s, results[i], results[0], tolerance)) simplest = &s;
-      if (s.rounds < 2 && s.excess > -clear) continue;  // What one round says may be chance.
-      // The last of very few bad requests is not worth it that all others wait.
+      if (s.rounds < 2 && s.excess > -clear) continue;  // The result of one round may be chance.
+      // Saving the last few bad requests does not justify delaying all others.
       if (s.ratio > 1.1 && loses_little(results[0])) continue;
       known[i] = &s;
       least = std::min(least, s.excess);
@@ -133,8 +133,8 @@ class tuner {
       return true;
     }
     const standing* chosen = cheapest_of(known, least, tolerance);
-    // That nothing is lost for a lower cost must be more than what chance may hide; and who is
-    // served at once for latency's sake is not made to wait before it is known for long.
+    // A lower cost without loss must exceed chance; and giving up immediate starts, which serve
+    // latency, needs long evidence.
     const bool is_as_good =
         chosen != nullptr &&
         std::max(chosen->excess, chosen->past_excess) + tolerance.chance <= 2 * tolerance.usual &&
@@ -150,40 +150,41 @@ class tuner {
     return true;
   }
 
-  /// How long until the next round: longer while nothing changes, and as the budget of CPU says.
-  /// @param cost Of the last round; 0 if not known.
+  /// Time until the next round: longer while nothing changes, and limited by the CPU budget.
+  /// @param cost CPU time of the last round; 0 if not known.
   [[nodiscard]] duration pause(duration cost = duration{0}) const noexcept {
     duration p = options_.period;
     for (std::uint32_t i = 4; i < idle_turns_ && p < options_.longest_period; i += 2) p *= 2;
     const double part = idle_turns_ < 4 ? options_.core_part_soon : options_.core_part;
     return std::max(std::min(p, options_.longest_period), from_seconds(to_seconds(cost) / part));
   }
-  /// Something is different: look again soon, and at windows twice.
+  /// Notes a change of conditions: try again soon, and windows twice.
   void wake() noexcept {
     idle_turns_ = 0;
     turn_ = 0;
     standings_.clear();
   }
   [[nodiscard]] const tuning_options& options() const noexcept { return options_; }
-  /// Why the settings have changed last.
+  /// The reason for the last change of settings.
   [[nodiscard]] const comparison& why() const noexcept { return why_; }
 
  private:
-  static constexpr double much = 8;  // Tolerances that are more than chance in one round.
+  static constexpr double much = 8;  // Tolerances beyond chance in one round.
   static constexpr std::size_t most_standings = 32;
 
-  /// Differences of scores that mean nothing.
+  /// Insignificant differences of scores.
   struct differences {
-    double usual;   // A part of what is lost, or served, anyway.
-    double chance;  // What chance makes of so many requests.
+    double usual;   // A fraction of the usual loss or service.
+    double chance;  // Chance deviation for this many requests.
     double all;     // The larger.
   };
 
   [[nodiscard]] bool loses_little(const trial_result& r) const noexcept {
     return options_.strive_for == objective::latency && r.bad <= 0.002 && r.worst_bad <= 0.02;
   }
-  /// Where nobody is bad under either, waiting for larger batches costs latency for nothing. That
-  /// needs no proof by many requests: to start at once is what a server without a scheduler does.
+  /// Whether the simplest settings are as good: if neither settings lose requests, waiting for
+  /// larger batches only costs latency. This needs no long evidence: starting at once is what a
+  /// server without a scheduler does.
   [[nodiscard]] bool is_simplest_as_good(const standing& s, const trial_result& its,
                                          const trial_result& present,
                                          const differences& tolerance) const noexcept {
@@ -193,12 +194,12 @@ class tuner {
            std::max(s.excess, s.past_excess) <= 2 * tolerance.usual;
   }
 
-  /// Those that lose as few requests as the best lately and, of these, as few as the best for long,
-  /// but for chance: of them the cheapest, or none but the present ones.
+  /// Of the settings that recently lose the fewest requests, and of these the fewest in the long
+  /// run, both except for chance, returns the cheapest; null if that is the present ones.
   [[nodiscard]] static const standing* cheapest_of(std::array<const standing*, most_tried>& known,
                                                    double least,
                                                    const differences& tolerance) noexcept {
-    // The present ones, which are 0 beside themselves, may be among the best.
+    // The present settings, with score 0, may be among the best.
     double past_least = least + tolerance.all < 0 ? HUGE_VAL : 0;
     for (const standing*& s : known) {
       if (s != nullptr && s->excess > least + tolerance.all) s = nullptr;
@@ -233,7 +234,7 @@ class tuner {
     for (const trial_result& r : results) fewest = std::min(fewest, r.bad);
     const auto n = static_cast<double>(std::max<std::uint64_t>(results[0].requests, 1));
     const double usual = 0.001 + 0.02 * std::min(fewest, 1 - fewest);
-    // One request more or less of the model that does worst means nothing either.
+    // One request of the worst model more or less is insignificant.
     const std::uint64_t of_worst = results[0].worst_requests;
     const double one = of_worst > 0 ? options_.fairness / static_cast<double>(of_worst) : 0;
     const double chance = 2 * (std::sqrt(fewest * (1 - fewest) * n + 1) / n + one);
@@ -243,7 +244,7 @@ class tuner {
   tuning_options options_;
   settings present_;
   comparison why_;
-  std::vector<standing> standings_;  // Of others than the present ones.
+  std::vector<standing> standings_;  // Of settings other than the present ones.
   std::uint32_t turn_ = 0;
   std::uint32_t idle_turns_ = 0;
 };

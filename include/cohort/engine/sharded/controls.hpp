@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What is to be done on another thread now and then: `controls`.
+/// Occasional actions for another thread: `controls`.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -16,13 +16,13 @@
 
 namespace cohort::engine {
 
-/// Actions for a thread that has other things to do: while there is none they cost it one load a
-/// turn. Thread safety: any thread posts; one takes.
+/// Actions for a busy thread: while there are none they cost it one load a turn. Thread safety: any
+/// thread posts; one takes.
 class controls {
  public:
   using action = std::function<void(time_point)>;
 
-  /// Has `act(now)` done soon; `wake()` is called after it was posted.
+  /// Posts `act(now)`, then calls `wake()`.
   template <class Wake>
   void post(action act, Wake&& wake) {
     {
@@ -32,10 +32,10 @@ class controls {
     }
     wake();
   }
-  /// The same, and waits until it is done. @throws What it throws.
+  /// Posts and waits until it is done. @throws The action's exceptions.
   template <class Act, class Wake>
   void run(Act&& act, Wake&& wake) {
-    // Shared: who keeps the promise may still be at it when the other goes on.
+    // Shared: the thread that sets the promise may still use it when the other continues.
     const auto done = std::make_shared<std::promise<void>>();
     std::exception_ptr error;  // Here, so that it is destroyed here.
     post(
@@ -52,7 +52,7 @@ class controls {
     if (error) std::rethrow_exception(std::move(error));
   }
 
-  /// Does all that was posted. @returns Whether there was anything.
+  /// Runs all posted actions. @returns Whether there were any.
   bool take(time_point now) {
     if (!has_any_.load()) return false;
     std::vector<action> taken;
@@ -69,7 +69,7 @@ class controls {
   /// Whether the thread must not sleep.
   [[nodiscard]] bool has_any() const noexcept { return has_any_.load() || is_stopped_.load(); }
 
-  /// The thread is to end.
+  /// Tells the thread to end.
   void stop() noexcept { is_stopped_.store(true); }
   [[nodiscard]] bool is_stopped() const noexcept {
     return is_stopped_.load(std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What threads ask of the machine's cores: `relax`, `bind_to_core`.
+/// Hints to processor cores: `relax`, `bind_to_core`.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -16,7 +16,7 @@
 
 namespace cohort::engine {
 
-/// For a thread that looks again and again.
+/// For a thread that polls.
 inline void relax() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -24,7 +24,7 @@ inline void relax() noexcept {
   std::this_thread::yield();
 #endif
 }
-/// Where threads can be bound, and if `core` is not below 0.
+/// No effect where threads cannot be bound, or if `core` is below 0.
 inline void bind_to_core([[maybe_unused]] std::thread& t, [[maybe_unused]] int core) noexcept {
 #ifdef __linux__
   if (core < 0) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An engine's devices on the rank's thread: `device_desk`.
+/// Manages an engine's devices on the rank's thread: `device_desk`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -26,14 +26,14 @@
 
 namespace cohort::engine {
 
-/// Launches the batches that shards send, in the order in which their entries were granted, and has
-/// a `device_half` follow them; requests go back to their shards as they end. Thread safety:
-/// `complete` and those beside it, `has_work` and what is a snapshot from any thread; the rest on
-/// the rank's.
+/// Launches the shards' batches in the order in which their entries were granted, and has a
+/// `device_half` track them; requests return to their shards as they end. Thread safety: `complete`
+/// and its variants, `has_work` and snapshots from any thread; the rest on the rank's.
 template <backend Backend>
 class device_desk {
  public:
-  /// @param runner, doors Outlive this. @throws config_error If an option is outside its range.
+  /// @param runner, doors Must outlive this. @throws config_error If an option is outside its
+  /// range.
   device_desk(Backend& runner, sharded_doors& doors, const health_options& health)
       : backend_{runner}, doors_{doors}, half_{health} {
     half_.add_pool({});
@@ -48,8 +48,9 @@ class device_desk {
     tell();
   }
 
-  /// Does all that is due and was told. @param take_sent `take_sent(batch&)`: whether a shard has
-  /// sent one. @param give_back `give_back(returned_requests&&)`: to the shard of their model.
+  /// Handles everything due or reported. @param take_sent `take_sent(batch&)`: takes a shard's
+  /// batch, if there is one. @param give_back `give_back(returned_requests&&)`: returns requests to
+  /// their model's shard.
   /// @returns Whether it did anything.
   template <class TakeSent, class GiveBack>
   bool turn(deferred::rank_half& rank, time_point now, TakeSent&& take_sent,
@@ -110,7 +111,7 @@ class device_desk {
   [[nodiscard]] const device_half& devices() const noexcept { return half_; }
 
  private:
-  /// Whom the devices' half tells.
+  /// Receives the calls of the devices' half.
   template <class GiveBack>
   struct owner {
     device_desk& self;
@@ -163,7 +164,8 @@ class device_desk {
     }
   };
 
-  /// Those whose turn it is in their entries: of two shards the later may have been heard first.
+  /// Launches the batches that are next in their entries: batches of two shards may arrive out of
+  /// order.
   template <class Owner>
   bool launch_what_may(Owner& o) noexcept {
     bool any = false;
@@ -181,8 +183,8 @@ class device_desk {
     }
     return any;
   }
-  /// A batch of a grant that was on its way when its device went out of service, or for good, is
-  /// none, but for its place in the entry.
+  /// Handles a sent batch. If its device went out of service or was removed meanwhile, the batch
+  /// only takes its place in the entry.
   template <class Owner>
   void take_on(deferred::batch&& b, Owner& o) noexcept {
     if (half_.health().is_in_service(b.device)) {
@@ -194,7 +196,7 @@ class device_desk {
   void launch(const deferred::batch& b) noexcept {
     try {
       backend_.launch(b);
-    } catch (...) {  // Whatever it is: the batch has failed.
+    } catch (...) {  // After any exception the batch has failed.
       complete(b.at(), true);
     }
   }

@@ -13,14 +13,14 @@
 namespace cohort::engine {
 
 /// A bounded queue without a lock: each place carries the turn in which it may be written or read.
-/// What one thread pushed before is popped before. No allocation but at first.
-/// Thread safety: any thread may push; one pops.
+/// Values of one thread stay in order. Allocates only when made. Thread safety: any thread may
+/// push; one pops.
 ///
 /// @tparam T Small; default-constructible.
 template <class T>
 class inlet {
  public:
-  /// @param capacity At least this many fit: it is rounded up to a power of two, at least 2.
+  /// @param capacity Minimum capacity; rounded up to a power of two, at least 2.
   explicit inlet(std::size_t capacity)
       : mask_{std::bit_ceil(capacity < 2 ? 2 : capacity) - 1},
         places_{std::make_unique<place[]>(mask_ + 1)} {
@@ -36,7 +36,7 @@ class inlet {
       if (turn == at) {
         if (end_.compare_exchange_weak(at, at + 1, std::memory_order_relaxed)) {
           p.value = value;
-          p.turn.store(at + 1);  // In one order with whatever tells a sleeper, see `parker`.
+          p.turn.store(at + 1);  // Sequentially consistent with waking a sleeper, see `parker`.
           return true;
         }
       } else if (turn < at) {
@@ -55,7 +55,7 @@ class inlet {
     ++begin_;
     return true;
   }
-  /// Whether something was pushed, or is being pushed. For whoever pops.
+  /// Whether a value was pushed, or is being pushed. For the popping thread.
   [[nodiscard]] bool has_any() const noexcept {
     return places_[begin_ & mask_].turn.load() == begin_ + 1 || end_.load() != begin_;
   }

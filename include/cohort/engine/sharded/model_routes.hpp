@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which shard has a model, and what became of cancellations: `model_routes`.
+/// Maps models to shards and resolves cancellations: `model_routes`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -17,11 +17,11 @@
 
 namespace cohort::engine {
 
-/// The way of requests to their shards, and the race between the end of a request and its
-/// cancellation: both exchange `request::fate`, and whoever comes second knows. A cancellation that
-/// came second to nothing but is still on its way when the request ends is noted here, as its
-/// message must not touch the request any more.
-/// Thread safety: `open`, `close`, `move` by one thread at a time; the rest by any.
+/// Routes requests to their shards, and resolves races between a request's end and its
+/// cancellation: both exchange `request::fate`, and the later one sees the earlier. If a
+/// cancellation was first but is still on its way when the request ends, it is noted here, because
+/// its message must no longer touch the request. Thread safety: `open`, `close`, `move` by one
+/// thread at a time; the rest by any.
 class model_routes {
  public:
   explicit model_routes(std::uint32_t models)
@@ -39,32 +39,31 @@ class model_routes {
   [[nodiscard]] bool is_open(model_id id) const noexcept {
     return id.value() < models_ && routes_[id.index()].is_open.load(std::memory_order_acquire);
   }
-  /// Also of a model that was removed: where it was last.
+  /// For a removed model: its last shard.
   [[nodiscard]] std::uint32_t shard_of(model_id id) const noexcept {
     return routes_[id.index()].shard.load(std::memory_order_acquire);
   }
 
-  /// A request is accepted; nobody else knows it yet.
+  /// Starts tracking an accepted request, not yet known to other threads.
   static void begin(request& r) noexcept {
     std::atomic_ref{r.fate}.store(live, std::memory_order_relaxed);
   }
-  /// @returns The number of a cancellation that is to be sent; 0: the request has ended, or one was
-  /// sent.
+  /// @returns The number of a cancellation to send; 0: the request has ended, or one was sent.
   std::uint32_t begin_cancel(request& r) noexcept {
     std::uint32_t expected = live;
     std::uint32_t number = next_.fetch_add(1, std::memory_order_relaxed);
-    while (number <= live) number = next_.fetch_add(1, std::memory_order_relaxed);  // It wraps.
+    while (number <= live) number = next_.fetch_add(1, std::memory_order_relaxed);  // Wrap-around.
     return std::atomic_ref{r.fate}.compare_exchange_strong(expected, number) ? number : 0;
   }
-  /// The request ends, or goes into its batch: a cancellation has no effect any more.
+  /// Notes that the request ended or joined its batch: later cancellations have no effect.
   void end(request& r) noexcept {
     const std::uint32_t was = std::atomic_ref{r.fate}.exchange(ended);
     if (was <= live) return;
     const std::lock_guard lock{mutex_};
     lost_.emplace_back(&r, was);
   }
-  /// A cancellation has arrived. @returns Whether its request has ended, and is not to be touched:
-  /// it may be another's by now.
+  /// Handles an arrived cancellation. @returns Whether its request has ended and must not be
+  /// touched: its memory may be reused.
   [[nodiscard]] bool is_lost(const request& r, std::uint32_t number) noexcept {
     const std::lock_guard lock{mutex_};
     const auto at = std::ranges::find(lost_, std::pair{&r, number});
@@ -72,7 +71,7 @@ class model_routes {
     lost_.erase(at);
     return true;
   }
-  /// The request ends by its cancellation, or was not taken after all: nobody else looks at it.
+  /// Stops tracking a request that ended by its cancellation, or was not accepted after all.
   static void take_back(request& r) noexcept {
     std::atomic_ref{r.fate}.store(ended, std::memory_order_relaxed);
   }
@@ -89,7 +88,7 @@ class model_routes {
   std::unique_ptr<route[]> routes_;
   std::uint32_t models_;
   std::mutex mutex_;
-  /// Ended while a cancellation was on its way, and its number: few.
+  /// Requests that ended while a cancellation was on its way, with its number: few.
   std::vector<std::pair<const request*, std::uint32_t>> lost_;
   std::atomic<std::uint32_t> next_{live + 1};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Lets a thread sleep until another has something for it: `parker`.
+/// Lets a thread sleep until another wakes it: `parker`.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -12,11 +12,11 @@
 
 namespace cohort::engine {
 
-/// A thread that finds nothing to do parks; whoever gives it something unparks it. While it is
-/// awake that costs the giver one load. No wake-up is lost: the giver publishes before it asks
-/// whether the thread sleeps, the thread says that it sleeps before it looks once more, and both
-/// do so in one order (sequentially consistent: `dirty_set::mark`, `ring::push`, `inlet::push`).
-/// Thread safety: one thread parks; any unparks.
+/// A thread without work parks; a thread that gives it work unparks it, at the cost of one load
+/// while it is awake. No wake-up is lost: the giver publishes the work before it checks for a
+/// sleeper; the sleeper announces itself before it checks for work once more; and both are
+/// sequentially consistent (`dirty_set::mark`, `ring::push`, `inlet::push`). Thread safety: one
+/// thread parks; any unparks.
 class parker {
  public:
   /// Sleeps until `early` before `until` by the machine's steady clock, unless `has_work()`, or

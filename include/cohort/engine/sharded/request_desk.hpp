@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An engine's requests on one model thread: `request_desk`.
+/// Manages an engine's requests on one model thread: `request_desk`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -23,22 +23,21 @@
 
 namespace cohort::engine {
 
-/// What a request may count on.
+/// Rules for requests.
 struct request_rules {
-  duration response{0};       ///< From the end of a batch to where deadlines are judged.
-  std::uint32_t retries = 3;  ///< Most times that a repeatable one is tried again.
+  duration response{0};       ///< From the end of a batch until deadlines are judged.
+  std::uint32_t retries = 3;  ///< Maximum retries of a repeatable request.
   refusal_options refusals{};
 };
 
-/// Sees to the requests of the models that one shard has: whether they may wait, how they end, and
-/// who waits for another batch; and passes batches on to the rank's thread, which has the devices.
-/// Decides as `basic_engine_core`; what it learned for refusals of a model stays behind when that
-/// moves. A `requests_desk`. Thread safety: `take_sent` and `has_sent` on the rank's thread, the
-/// rest on the shard's.
+/// Manages the requests of one shard's models: admission, outcomes and retries; passes batches to
+/// the rank's thread, which has the devices. Decides like `basic_engine_core`; what it learned for
+/// refusals of a model is lost when the model moves. A `requests_desk`. Thread safety: `take_sent`
+/// and `has_sent` on the rank's thread, the rest on the shard's.
 template <class Half, completion_context Context>
 class request_desk {
  public:
-  /// @param doors Outlive this. @param batches So many may be on their way to the rank's thread.
+  /// @param doors Must outlive this. @param batches Maximum number on the way to the rank's thread.
   request_desk(sharded_doors& doors, Context context, const request_rules& rules,
                std::size_t batches)
       : doors_{doors},
@@ -77,14 +76,14 @@ class request_desk {
   void cancelled(request& r) noexcept { end(r, outcome::cancelled); }
   void drop(request& r, const Half& half, time_point now) noexcept {
     admission_.note_drop(r, half, now);
-    // One that was tried before did run.
+    // A request that was retried did run.
     end(r, r.attempts > 0 ? outcome::failed : outcome::dropped);
   }
   void dispatch(deferred::batch&& b, const Half& half, time_point now) noexcept {
     for (const request& r : b.requests) r.is_waiting = false;
     doors_.stop_waiting(b.model, b.size());
     admission_.note_batch(b, half, now);
-    while (!sent_.has_room()) relax();  // For as many as devices may have; so it does not happen.
+    while (!sent_.has_room()) relax();  // It has room for all batches of devices: never waits.
     sent_.push(std::move(b));
   }
 
@@ -96,7 +95,7 @@ class request_desk {
  private:
   void end(request& r, outcome how) noexcept {
     const model_id of = r.model;
-    // Who hears of it may submit another at once.
+    // The receiver may submit another request at once.
     if (std::exchange(r.is_waiting, false)) doors_.stop_waiting(of, 1);
     context_.deliver(r, how);
     doors_.leave(of);

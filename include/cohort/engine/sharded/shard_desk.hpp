@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Who carries out what a model thread decides: `shard_desk`, `requests_desk`.
+/// Carries out a model thread's decisions: `shard_desk`, `requests_desk`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -15,23 +15,23 @@
 
 namespace cohort::engine {
 
-/// Carries out what a model thread decides, on that thread: a `deferred::scheduler_sink`, and
-/// `cancelled(request&)`: the request is idle and the caller's again. Must not throw, nor call what
-/// waits.
+/// Carries out a model thread's decisions on that thread: a `deferred::scheduler_sink` with
+/// `cancelled(request&)`: the request is idle and the caller's again. Must not throw or block.
 template <class D>
 concept shard_desk = deferred::scheduler_sink<D> && requires(D& d, request& r) {
   { d.cancelled(r) } noexcept;
 };
 
-/// A desk to which requests come back when their batches have ended (`shard_thread::give_back`), so
-/// that one can be cancelled while it runs, and wait for another batch. Most calls name the half
+/// A desk to which requests return when their batches have ended (`shard_thread::give_back`), so
+/// that they can be cancelled while running, or wait for another batch. Most calls take the half
 /// that has the model, and the time:
 /// * `on_model(id, half)`: this shard has the model from now on;
 /// * `refuses(request&, half, now)`: why an arrival may not wait, if it may not; then
 ///   `refused(request&, why)` follows;
-/// * `runs_again(request&, failed, half, now)`: whether one that ran is to wait again. If not,
-///   `ended(request&, failed, now)` follows; `waits_again(request&)`: it does, or has not run;
-/// * `dispatch(batch&&, half, now)` and `drop(request&, half, now)` stand for those of the sink.
+/// * `runs_again(request&, failed, half, now)`: whether a request that ran is retried. If not,
+///   `ended(request&, failed, now)` follows; `waits_again(request&)`: it is retried, or has not
+///   run;
+/// * `dispatch(batch&&, half, now)` and `drop(request&, half, now)` replace those of the sink.
 template <class D, class Half>
 concept requests_desk =
     requires(D& d, request& r, Half& half, deferred::batch&& b, time_point now, refusal why) {
@@ -46,11 +46,11 @@ concept requests_desk =
       d.drop(r, half, now);
     };
 
-/// Requests of a batch that has ended, or some of them.
+/// Some or all requests of a batch that has ended.
 struct returned_requests {
   model_id model;
   bool failed = false;
-  bool has_run = true;  ///< Else their device went before they came to it, and they wait on.
+  bool has_run = true;  ///< If false, their device was removed before they ran, and they wait on.
   request_list requests;
 };
 

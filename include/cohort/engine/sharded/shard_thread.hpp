@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A thread of a sharded scheduler that takes requests: `shard_thread`.
+/// A thread of a sharded scheduler that accepts requests: `shard_thread`.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -33,16 +33,16 @@
 
 namespace cohort::engine {
 
-/// What a request is to its shard, or its cancellation.
+/// A request, or the cancellation of one, on its way to its shard.
 struct shard_message {
   request* about = nullptr;
   model_id model;            // The request may be gone when its cancellation is read.
-  std::uint32_t cancel = 0;  // Its number, if it is one.
+  std::uint32_t cancel = 0;  // Number of the cancellation, or 0.
 
   [[nodiscard]] bool is_cancel() const noexcept { return cancel > 0; }
 };
 
-/// What a model thread of a sharded scheduler knows. All outlive it.
+/// The parts that a model thread of a sharded scheduler uses. All must outlive it.
 template <class Desk, class Clock>
 struct shard_parts {
   Desk& desk;
@@ -52,9 +52,9 @@ struct shard_parts {
   parker& rank;
 };
 
-/// One model thread of `basic_sharded_scheduler`: takes requests of its models, and passes those of
-/// models that have moved on to where they are. Thread safety: `post`, `wake`, `give_back` and
-/// `remove_model_later` from any thread; the rest, but for `start`'s own, from one.
+/// One model thread of `basic_sharded_scheduler`: accepts requests of its models, and passes on
+/// those of models that have moved. Thread safety: `post`, `wake`, `give_back` and
+/// `remove_model_later` from any thread; the rest, except those for `start`'s own thread, from one.
 template <class Desk, class Clock, class Half>
 class shard_thread {
   static constexpr bool keeps_requests = requests_desk<Desk, Half>;
@@ -65,7 +65,7 @@ class shard_thread {
                std::size_t inlet_size, duration spin)
       : number_{number}, parts_{parts}, half_{std::move(half)}, inlet_{inlet_size}, spin_{spin} {}
 
-  /// The shards, by number.
+  /// Sets the list of shards, by number.
   void know(const std::vector<std::unique_ptr<shard_thread>>& all) noexcept { all_ = &all; }
   void learn(const deferred::learning& how, time_point now) { half_.learn(how, now); }
   void start(int core) {
@@ -77,7 +77,7 @@ class shard_thread {
     wake();
     if (thread_.joinable()) thread_.join();
   }
-  /// When all threads have ended.
+  /// Call it when all threads have ended.
   void drop_what_is_left() noexcept {
     now_ = parts_.time.now();
     controls_.take(now_);
@@ -93,14 +93,15 @@ class shard_thread {
     }
   }
 
-  /// @param wakes If not, a thread that sleeps may sleep on until `wake`.
+  /// @param wakes If false, a sleeping thread may sleep on until `wake`.
   /// @returns False if there is no room.
   bool post(const shard_message& m, bool wakes = true) noexcept {
     const bool fits = inlet_.push(m);
     if (wakes || !fits) wake();
     return fits;
   }
-  /// The same without that limit, as nobody may wait for room who could be this thread.
+  /// Like `post` without the limit: for threads that must not wait for room, as this thread itself
+  /// may.
   void post_anyway(const shard_message& m) {
     if (post(m)) return;
     {
@@ -111,7 +112,7 @@ class shard_thread {
     wake();
   }
   void wake() noexcept { parker_.unpark(); }
-  /// Requests that this shard has sent in a batch, as a rule, have run. As `post_anyway`.
+  /// Returns requests whose batch, usually sent by this shard, has ended. Like `post_anyway`.
   void give_back(returned_requests&& back) {
     {
       const std::lock_guard lock{returned_mutex_};
@@ -129,33 +130,33 @@ class shard_thread {
     });
     ++models;
   }
-  /// Returns when the model is gone; what waits for it is dropped.
+  /// Removes a model and drops its waiting requests. Returns when it is gone.
   void remove_model(model_id id) {
     const auto done = std::make_shared<std::promise<void>>();
     remove_model_later(id, [done] { done->set_value(); });
     done->get_future().get();
   }
-  /// The same, but calls `done()` then, on this thread.
+  /// Like `remove_model`, but returns at once and calls `done()` on this thread.
   void remove_model_later(model_id id, const std::function<void()>& done) {
     give_up({.id = id, .to = nullptr, .done = done});
     --models;
   }
-  /// Returns when it has arrived.
+  /// Moves a model to another shard. Returns when it has arrived.
   void move_model(model_id id, shard_thread& to) {
-    // Shared: who keeps the promise may still be at it when this goes on.
+    // Shared: the thread that sets the promise may still use it when this one continues.
     const auto done = std::make_shared<std::promise<void>>();
     give_up({.id = id, .to = &to, .done = [done] { done->set_value(); }});
     done->get_future().get();
     --models;
     ++to.models;
   }
-  /// Has `look(half)` see the half on its thread, and waits for it. @throws What it throws.
+  /// Calls `look(half)` on the half's thread and waits for it. @throws The exceptions of `look`.
   template <class F>
   void inspect(F&& look) {
     run_on_thread([&](time_point) { look(std::as_const(half_)); });
   }
 
-  /// How many it has.
+  /// Number of its models.
   std::atomic<std::uint32_t> models{0};
 
   // The half's sink.
@@ -198,7 +199,7 @@ class shard_thread {
  private:
   struct leave {
     model_id id;
-    shard_thread* to = nullptr;  // None: it is removed.
+    shard_thread* to = nullptr;  // Null: it is removed.
     std::function<void()> done;
   };
 
@@ -229,7 +230,7 @@ class shard_thread {
         parts_.rank.unpark();
       }
       if (any) awake_until = now + spin_;
-      // A timer is awaited awake for its last moments: sleep ends late.
+      // Waits awake for the last moments of a timer, as sleep ends late.
       if (now < awake_until || !held_.empty() || half_.next_wake() - spin_ <= now) {
         relax();
         continue;
@@ -240,7 +241,7 @@ class shard_thread {
       });
     }
   }
-  /// Takes what came, but not for ever.
+  /// Takes the messages that came, up to a limit.
   bool read(time_point now) noexcept {
     std::vector<shard_message> again;
     again.swap(held_);
@@ -274,7 +275,7 @@ class shard_thread {
       held_.push_back(m);  // It has overtaken its request.
     }
   }
-  /// Of a model that is elsewhere, or on its way, or gone.
+  /// Passes on a message for a model that is elsewhere, on its way, or gone.
   void pass_on(const shard_message& m) noexcept {
     const std::uint32_t where = parts_.routes.shard_of(m.model);
     const bool is_elsewhere = where != number_;
@@ -286,13 +287,13 @@ class shard_thread {
     held_.push_back(m);
   }
 
-  /// Sees to those that have run. Only where their model is: so nobody else has to do with them.
+  /// Handles returned requests. Only on their model's shard, so that no other thread touches them.
   bool take_back(time_point now) noexcept {
     if (!has_returned_.load()) return false;
     {
       const std::lock_guard lock{returned_mutex_};
       returning_.swap(returned_);
-      held_.insert(held_.end(), late_.begin(), late_.end());  // Seen in the next turn.
+      held_.insert(held_.end(), late_.begin(), late_.end());  // Read in the next turn.
       late_.clear();
       has_returned_.store(false);
     }
@@ -301,7 +302,7 @@ class shard_thread {
         end(back, now);
       } else {
         (*all_)[parts_.routes.shard_of(back.model)]->give_back(
-            std::move(back));  // Perhaps to this one: it is on its way here.
+            std::move(back));  // Perhaps to this one: the model is on its way here.
       }
     }
     returning_.clear();
@@ -321,7 +322,7 @@ class shard_thread {
           wait_again(r, now);
           continue;
         }
-        // Of one whose cancellation was seen none is on its way.
+        // A cancellation that was seen is no longer on its way.
         if (r.cancel_requested) {
           model_routes::take_back(r);
         } else {
@@ -345,10 +346,10 @@ class shard_thread {
   parker parker_;
   controls controls_;
   time_point now_{};                 // Of this turn.
-  std::vector<shard_message> held_;  // Which cannot be seen to yet.
+  std::vector<shard_message> held_;  // Cannot be handled yet.
   std::mutex returned_mutex_;
   std::vector<returned_requests> returned_;
-  std::vector<shard_message> late_;  // For which there was no room.
+  std::vector<shard_message> late_;  // There was no room for them.
   std::atomic<bool> has_returned_{false};
   std::vector<returned_requests> returning_;  // This turn's.
   const std::vector<std::unique_ptr<shard_thread>>* all_ = nullptr;

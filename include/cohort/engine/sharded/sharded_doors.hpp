@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What threads that submit, schedule and run know of the models of one engine: `sharded_doors`.
+/// The state of an engine's models shared by submitting, scheduling and running threads:
+/// `sharded_doors`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -17,23 +18,23 @@
 
 namespace cohort::engine {
 
-/// Lets requests in, and counts of each model those that wait, those that have no end yet, and what
-/// devices have to do with it: so it is known when a model that is removed is gone, and when all
-/// have left. An atomic operation or two a call, no lock. Thread safety: `close` on the thread that
-/// calls `any`, `begin_work` and `end_work`; `open` of an id by one; the rest from any thread.
+/// Admits requests, and counts for each model the waiting and unended requests and the work on
+/// devices: so it is known when a removed model is gone, and when all requests have ended. An
+/// atomic operation or two a call, no lock. Thread safety: `close` on the thread that calls `any`,
+/// `begin_work` and `end_work`; `open` of an id by one; the rest from any thread.
 class sharded_doors {
  public:
-  /// What does not change.
+  /// Constant properties.
   struct traits {
-    std::uint32_t capacity = 0;  ///< Most that may wait.
+    std::uint32_t capacity = 0;  ///< Maximum number of waiting requests.
     std::uint32_t max_request_size = UINT32_MAX;
     bool is_repeatable = false;
     duration least_time{};  ///< From arrival to deadline.
     duration longest_run{0};
   };
 
-  /// @param emptied `emptied(id)` is called when the last request of a model has left that is
-  /// removed, or while all are drained; and when the last work with it has ended.
+  /// @param emptied `emptied(id)` is called when the last request of a model has ended that is
+  /// removed, or drained; and when its last work has ended.
   sharded_doors(std::uint32_t models, std::function<void(model_id)> emptied)
       : doors_{std::make_unique<door[]>(models)}, models_{models}, emptied_{std::move(emptied)} {}
 
@@ -41,28 +42,28 @@ class sharded_doors {
     of(id).is = t;
     of(id).is_open.store(true);
   }
-  /// From now on nobody is let in. @returns Whether it was open.
+  /// Admits no more requests. @returns Whether it did before.
   bool close(model_id id) noexcept {
     if (!is_accepting(id)) return false;
-    of(id).is_open.store(false);  // First: who is let in is seen by whoever looks if it is gone.
+    of(id).is_open.store(false);  // First: the check for removal sees requests admitted before.
     of(id).is_removing.store(true);
     return true;
   }
-  /// From now on nobody is let in anywhere.
+  /// Admits no more requests of any model.
   void drain() noexcept { is_draining_.store(true); }
   [[nodiscard]] bool is_draining() const noexcept { return is_draining_.load(); }
   /// Whether it was closed and is not gone yet.
   [[nodiscard]] bool is_removing(model_id id) const noexcept {
     return doors_[id.index()].is_removing.load();
   }
-  /// Whether a model that was closed is gone: nobody and nothing is left of it. True once.
+  /// Whether a closed model is gone, with no request and no work left. True once.
   [[nodiscard]] bool take_gone(model_id id) noexcept {
     door& d = of(id);
     return d.is_removing.load() && d.counts.load() == 0 && d.work.load() == 0 &&
            d.is_removing.exchange(false);
   }
 
-  /// Lets a request in, which then counts as one that waits, or says why not.
+  /// Admits a request, which then counts as waiting, or returns why not.
   [[nodiscard]] std::optional<refusal> enter(const request& r, time_point now) noexcept {
     if (is_draining()) return refusal::draining;
     if (!is_accepting(r.model)) return refusal::unknown_model;
@@ -72,30 +73,30 @@ class sharded_doors {
     const std::uint64_t before = d.counts.fetch_add(one + waits);
     std::optional<refusal> why;
     if (waiting_of(before) >= d.is.capacity) why = refusal::queue_full;
-    // Asked once more: whoever closes it, or drains, looks for those inside after that.
+    // Checked again: closing and draining look for admitted requests after that.
     if (!d.is_open.load()) why = refusal::unknown_model;
     if (is_draining()) why = refusal::draining;
     if (why) leave(r.model, true);
     return why;
   }
-  /// So many go into a batch, or one ends that has waited, and is about to be told so.
+  /// Counts `n` requests as no longer waiting: they join a batch, or end.
   void stop_waiting(model_id id, std::uint32_t n) noexcept { of(id).counts.fetch_sub(n * waits); }
-  /// One waits again.
+  /// Counts a request as waiting again.
   void wait_again(model_id id) noexcept { of(id).counts.fetch_add(waits); }
-  /// A request has ended. @param did_wait Still counts as one that waits.
+  /// Counts a request as ended. @param did_wait It still counts as waiting.
   void leave(model_id id, bool did_wait = false) noexcept {
     door& d = of(id);
     const std::uint64_t by = did_wait ? one + waits : one;
     if (d.counts.fetch_sub(by) == by && (d.is_removing.load() || is_draining())) emptied_(id);
   }
 
-  /// Of a batch, a probe or a move.
+  /// For a batch, a probe or a move.
   void begin_work(model_id id) noexcept { of(id).work.fetch_add(1); }
   void end_work(model_id id) noexcept {
     if (of(id).work.fetch_sub(1) == 1 && of(id).is_removing.load()) emptied_(id);
   }
-  /// One that stays, if there is one.
-  /// @param behind If given, the next one behind it, in turn: itself only where it is alone.
+  /// A model that is not being removed, if there is one.
+  /// @param behind If given, the next model after it in turn: itself only if there is no other.
   [[nodiscard]] std::optional<model_id> any(std::optional<model_id> behind = {}) const noexcept {
     const std::uint32_t first = behind ? behind->value() + 1 : 0;
     for (std::uint32_t i = 0; i < models_; ++i) {
@@ -105,7 +106,7 @@ class sharded_doors {
     return std::nullopt;
   }
 
-  /// Whether requests of it are let in, unless drained.
+  /// Whether its requests are admitted, unless drained.
   [[nodiscard]] bool is_accepting(model_id id) const noexcept {
     return id.index() < models_ && doors_[id.index()].is_open.load(std::memory_order_acquire);
   }
@@ -115,7 +116,7 @@ class sharded_doors {
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
     return waiting_of(doors_[id.index()].counts.load(std::memory_order_relaxed));
   }
-  /// Requests of all models that have no end yet.
+  /// Requests of all models that have not ended.
   [[nodiscard]] std::size_t inside() const noexcept {
     std::size_t n = 0;
     for (std::uint32_t i = 0; i < models_; ++i) n += doors_[i].counts.load() / one;
@@ -130,7 +131,7 @@ class sharded_doors {
   }
 
   struct alignas(64) door {
-    std::atomic<std::uint64_t> counts{0};  // Those that wait, and `one` for each without an end.
+    std::atomic<std::uint64_t> counts{0};  // Waiting requests, plus `one` for each unended one.
     std::atomic<bool> is_open{false};
     std::atomic<bool> is_removing{false};
     std::atomic<std::uint32_t> work{0};

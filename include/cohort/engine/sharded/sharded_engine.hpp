@@ -37,10 +37,10 @@
 
 namespace cohort::engine {
 
-/// How a sharded engine treats requests and devices beside scheduling them.
+/// Options of a sharded engine beyond scheduling.
 struct sharded_engine_options {
   sharded_options threads{};
-  duration response{0};  ///< From the end of a batch to where deadlines are judged; at least 0.
+  duration response{0};  ///< From the end of a batch until deadlines are judged; ≥ 0.
   health_options health{};
   refusal_options refusals{};
 
@@ -54,18 +54,16 @@ struct sharded_engine_options {
   }
 };
 
-/// What `basic_engine` is, for more requests than one thread can take: model threads see to
-/// requests, from `submit` to their one outcome, each for some of the models; the rank's thread has
-/// the devices. So the backend is called by one thread, as ever, and is written as for
-/// `basic_engine`; of its abilities `cancel` alone is not used: a request that is cancelled while
-/// it runs ends `cancelled` with its batch. Outcomes are delivered on the thread that has their
-/// model, which a copy of the context serves. Early refusals go by what the rank's thread said of
-/// its devices up to a millisecond ago.
-/// Destroying it drains it: every accepted request gets its outcome first. No `submit`, `cancel` or
-/// `wake_up` may be under way then.
-/// Thread safety: `submit`, `submit_quietly`, `wake_up`, `cancel`, `complete` and those beside it,
-/// `post`, `remove_model`, `remove_device`, `drain` and what is a snapshot from any thread; the
-/// rest from any thread but the engine's own.
+/// `basic_engine` for more requests than one thread can handle: model threads handle requests from
+/// `submit` to their one outcome, each for some of the models; the rank's thread has the devices.
+/// So one thread calls the backend, which is written as for `basic_engine`; only its `cancel` is
+/// not used: a request cancelled while it runs ends `cancelled` with its batch. Outcomes are
+/// delivered on the thread of their model, by its copy of the context. Early refusals use the
+/// rank's reports about devices, up to a millisecond old. The destructor drains: every accepted
+/// request gets its outcome first. No `submit`, `cancel` or `wake_up` may be in progress then.
+/// Thread safety: `submit`, `submit_quietly`, `wake_up`, `cancel`, `complete` and its variants,
+/// `post`, `remove_model`, `remove_device`, `drain` and snapshots from any thread; the rest from
+/// any thread except the engine's own.
 ///
 /// @tparam Context Copied for each model thread.
 template <backend Backend, completion_context Context, clock Clock = steady_clock,
@@ -78,10 +76,10 @@ class basic_sharded_engine {
   using requests = request_desk<half, Context>;
 
  public:
-  /// Starts the threads. Then tell the backend where to report ends (`backend.bind(engine)`).
-  /// @param runner Outlives the engine.
-  /// @throws config_error If an option is outside its range. @throws std::system_error If there is
-  /// no thread to be had.
+  /// Starts the threads. Afterwards bind the backend's reports (`backend.bind(engine)`).
+  /// @param runner Must outlive the engine.
+  /// @throws config_error If an option is outside its range. @throws std::system_error If no thread
+  /// can be created.
   explicit basic_sharded_engine(Backend& runner, const Context& context,
                                 const sharded_engine_options& o = {}, Clock time = {},
                                 const Window& window = {}, const Gather& gather = {},
@@ -93,25 +91,25 @@ class basic_sharded_engine {
   ~basic_sharded_engine() {
     drain();
     join();
-    while (calls_ > 0) std::this_thread::yield();  // Of backends that have just told an end.
+    while (calls_ > 0) std::this_thread::yield();  // A backend may still be reporting an end.
   }
 
-  /// Takes a request, or says at once why not; then it is untouched and the caller's. Does not
-  /// wait. An accepted request gets exactly one outcome, whatever happens.
+  /// Accepts a request, or returns at once why not; then it is unchanged and the caller's. Does not
+  /// block. An accepted request gets exactly one outcome.
   [[nodiscard]] std::optional<refusal> submit(request& r) noexcept { return take(r, true); }
-  /// The same for who has several requests at one time: none may run until `wake_up`, which is to
+  /// Like `submit`, for several requests at one time: none may run until `wake_up`, which must
   /// follow soon.
   [[nodiscard]] std::optional<refusal> submit_quietly(request& r) noexcept {
     return take(r, false);
   }
   void wake_up() noexcept { scheduler_.wake_shards(); }
   /// Cancels an accepted request: a waiting one ends `cancelled` soon, one in a batch when its
-  /// batch does. No effect if it has ended; so it may race with its outcome, as long as its memory
-  /// is there, and it is not submitted anew before this returns. If completion and cancellation
-  /// tie, completion wins. Does not wait.
+  /// batch does. No effect if it has ended, so this may race with its outcome as long as its memory
+  /// exists and it is not submitted again before this returns. If completion and cancellation tie,
+  /// completion wins. Does not block.
   void cancel(request& r) noexcept { scheduler_.cancel(r); }
 
-  /// A batch ended; one request of it before it; a probe. For backends.
+  /// Report the end of a batch, of one request before its batch, and of a probe. For backends.
   void complete(batch_ticket at, bool failed) {
     const in_call here{calls_};
     parts_.devices.complete(at, failed);
@@ -135,9 +133,9 @@ class basic_sharded_engine {
   }
 
   /// Adds a model while running. @param setup `setup(model_id)` is called on the rank's thread
-  /// before the first request: tell the backend there.
-  /// @throws config_error If a batch of one cannot meet the SLO, above `max_models`, or when it has
-  /// ended; and what `setup` throws: then the model is gone again.
+  /// before the first request: add the model to the backend there.
+  /// @throws config_error If a batch of one cannot meet the SLO, above `max_models`, or when the
+  /// engine has ended. Exceptions of `setup` pass through; the model is then removed.
   template <class Setup>
   model_id add_model(const model_config& config, Setup setup) {
     config.validate();
@@ -159,8 +157,8 @@ class basic_sharded_engine {
     }
     return id;
   }
-  /// Removes a model when its accepted requests have ended and devices have let go of it; then
-  /// calls `gone`, if given, on the rank's thread. What that throws is counted.
+  /// Removes a model when its accepted requests have ended and devices have released it; then calls
+  /// `gone`, if given, on the rank's thread. Its exceptions are counted.
   void remove_model(model_id id, std::function<void()> gone = {}) {
     post([this, id, gone = std::move(gone)] { parts_.begin_removal(id, gone); });
   }
@@ -186,7 +184,7 @@ class basic_sharded_engine {
   }
 
   /// Adds a device while running. @param setup As for `add_model`, with the device's id.
-  /// @throws config_error If there are too many; and what `setup` throws.
+  /// @throws config_error If there are too many. Exceptions of `setup` pass through.
   template <class Setup>
   device_id add_device(Setup setup) {
     return scheduler_.add_device([&](device_id d, deferred::rank_half& rank, time_point now) {
@@ -200,8 +198,8 @@ class basic_sharded_engine {
       }
     });
   }
-  /// Gives a device no more work. What it has still ends; requests of a batch that it was granted,
-  /// and did not get, wait on.
+  /// Gives a device no more work. Its batches still end; requests of a batch that was granted but
+  /// not launched wait on.
   void remove_device(device_id d) {
     const in_call here{calls_};
     scheduler_.post([this, d](deferred::rank_half& rank, time_point now) {
@@ -210,32 +208,31 @@ class basic_sharded_engine {
   }
 
   /// Runs `action()` on the rank's thread, or on this one when that has ended, and waits for it:
-  /// for what only that thread may do with the backend. Throws what it throws.
+  /// for calls of the backend that only that thread may make. Its exceptions pass through.
   template <class F>
   void run_inside(F action) {
     scheduler_.run_on_rank([&](deferred::rank_half&, time_point) { action(); });
   }
-  /// The same, but does not wait. It must not throw.
+  /// Like `run_inside` without waiting. The action must not throw.
   void post(std::function<void()> action) {
     const in_call here{calls_};
     scheduler_.post([act = std::move(action)](deferred::rank_half&, time_point) { act(); });
   }
 
-  /// Takes no more requests; those accepted go on to their ends.
+  /// Accepts no more requests; accepted ones continue to their ends.
   void drain() noexcept {
     parts_.doors.drain();
     parts_.notify();
   }
-  /// As `drain`, and waits for the last request to end, but no longer than `limit`, as
+  /// Like `drain`, and waits until the last request ends, at most `limit`, as
   /// `basic_engine::drain_for`.
   drain_report drain_for(duration limit) {
     drain();
-    constexpr duration most = std::chrono::hours{24 * 365};  // More no clock can be asked for.
+    constexpr duration most = std::chrono::hours{24 * 365};  // A clock cannot wait for longer.
     if (parts_.wait_until_empty(std::min(limit, most))) join();
     return {parts_.doors.inside(), parts_.devices.hanging_devices()};
   }
-  /// Waits until it is drained and the last request has ended. This and `drain_for`: one thread at
-  /// a time.
+  /// Drains and waits until the last request has ended. This and `drain_for`: one thread at a time.
   void join() {
     parts_.wait_until_empty();
     scheduler_.stop();
@@ -249,14 +246,14 @@ class basic_sharded_engine {
   [[nodiscard]] std::uint32_t waiting(model_id id) const noexcept {
     return parts_.doors.waiting(id);
   }
-  /// How many times a `gone` threw.
+  /// How often a `gone` callback threw.
   [[nodiscard]] std::uint64_t failed_callbacks() const noexcept {
     return parts_.failed_callbacks.load();
   }
   [[nodiscard]] bool has_device(model_id) const noexcept { return parts_.devices.has_device(); }
 
  private:
-  /// A call that others may see the effects of before it has returned.
+  /// A call in progress, which others may see the effects of before it has returned.
   class in_call {
    public:
     explicit in_call(std::atomic<int>& calls) noexcept : calls_{calls} { ++calls_; }
@@ -267,7 +264,8 @@ class basic_sharded_engine {
     std::atomic<int>& calls_;
   };
 
-  /// All but the threads: the scheduler's backend, and its companion on the rank's thread.
+  /// Everything except the threads: the scheduler's backend, and its companion on the rank's
+  /// thread.
   struct parts {
     parts(basic_sharded_engine& e, Backend& b, const Context& context,
           const sharded_engine_options& o)
@@ -299,14 +297,14 @@ class basic_sharded_engine {
              std::ranges::any_of(desks, [](const auto& d) { return d->has_sent(); });
     }
 
-    /// On the rank's thread, so that no probe begins with a model that goes.
+    /// On the rank's thread, so that no probe begins with a model being removed.
     void begin_removal(model_id id, std::function<void()> then) {
       if (!doors.close(id)) return;
       gone[id.index()] = std::move(then);
       let_go(id);
     }
     void emptied(model_id id) {
-      // Removals begin on the rank's thread, which is there until shards have ended.
+      // Removals begin on the rank's thread, which exists until shards have ended.
       if (doors.is_removing(id)) self.post([this, id] { let_go(id); });
       notify();
     }
@@ -319,7 +317,7 @@ class basic_sharded_engine {
       if (const auto then = std::exchange(gone[id.index()], {})) {
         try {
           then();
-        } catch (...) {  // What belongs to others must not end the thread.
+        } catch (...) {  // Callbacks must not end the thread.
           ++failed_callbacks;
         }
       }
@@ -350,7 +348,7 @@ class basic_sharded_engine {
     sharded_doors doors;
     device_desk<Backend> devices;
     std::vector<std::unique_ptr<requests>> desks;  // By shard.
-    std::vector<std::function<void()>> gone;       // By model; of the rank's thread.
+    std::vector<std::function<void()>> gone;       // By model; used by the rank's thread.
     std::atomic<std::uint64_t> failed_callbacks{0};
     std::atomic<int> finishing{0};  // Removals that wait for no request.
     std::mutex mutex;

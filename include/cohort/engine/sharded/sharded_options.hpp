@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Limits and habits of threads that schedule: `sharded_options`.
+/// Limits and tuning of scheduling threads: `sharded_options`.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -14,21 +14,21 @@
 
 namespace cohort::engine {
 
-/// Limits and habits of a sharded scheduler.
+/// Limits and tuning of a sharded scheduler.
 struct sharded_options {
   std::uint32_t shards = 1;           ///< Model threads; at least 1.
-  std::uint32_t max_models = 256;     ///< Ids that may ever be given; at least 1.
+  std::uint32_t max_models = 256;     ///< Ids that are ever used; at least 1.
   std::uint32_t inlet = 1 << 16;      ///< Requests on their way to one shard; at least 2.
   std::uint32_t device_capacity = 1;  ///< Batches that a device may run at one time; at least 1.
-  /// A thread that finds nothing to do looks again for so long before it sleeps; at least 0.
+  /// How long an idle thread polls before it sleeps; at least 0.
   duration spin = std::chrono::microseconds{20};
-  /// The rank thread is bound to this core and model threads to those after it; below 0: to none.
+  /// Core of the rank thread; model threads get the following ones. Below 0: not bound.
   int first_core = -1;
   deferred::network_delays delays{};
   deferred::learning learning{};
 
   static constexpr std::uint32_t most_devices = 4096;
-  /// That devices may have: in each entry one at work and one sent ahead.
+  /// Maximum batches of devices: in each entry one running and one sent ahead.
   [[nodiscard]] std::size_t most_batches() const noexcept {
     return 2 * std::size_t{most_devices} * device_capacity;
   }

@@ -36,10 +36,10 @@
 
 namespace cohort::engine {
 
-/// A backend that does something of its own on the rank's thread, devices of an engine for
-/// instance: `turn(rank, now)` in each turn before the rank's own step, with the
-/// `deferred::rank_half`; whether it did anything; `next_event()`, when it must be called next;
-/// `has_work()`, whether it must be called at once.
+/// A backend with its own work on the rank's thread, such as devices of an engine: `turn(rank,
+/// now)`, called in each turn before the rank's own step with the `deferred::rank_half`, returns
+/// whether it did anything; `next_event()`, when it must be called next; `has_work()`, whether it
+/// must be called at once.
 template <class B>
 concept rank_companion = requires(B& b, const B& c, deferred::rank_half& rank, time_point now) {
   { b.turn(rank, now) } noexcept -> std::same_as<bool>;
@@ -47,19 +47,18 @@ concept rank_companion = requires(B& b, const B& c, deferred::rank_half& rank, t
   { b.has_work() } noexcept -> std::same_as<bool>;
 };
 
-/// Decides when each batch starts, who is in it and on which device, on threads of its own: some
-/// that take requests and build batches, each for some of the models, and one that matches them
-/// with devices. They decide what `deferred::basic_scheduler` decides, by the same code, and talk
-/// only through an `exchange`: no lock, no allocation and, while there is work, no system call lies
-/// between a request and its batch. Models can be moved from thread to thread while they are
-/// served.
-/// Each accepted request is told to the backend exactly once: in a batch, dropped, or cancelled.
-/// Ids of removed models are not given again.
-/// Thread safety: `submit`, `cancel`, `complete` from any thread; the rest from any thread but
-/// those that call the backend; one such call at a time, others wait.
+/// Decides when each batch starts, which requests it contains and on which device it runs, on its
+/// own threads: some accept requests and build batches, each for some of the models, and one
+/// assigns batches to devices. They decide like `deferred::basic_scheduler`, by the same code, and
+/// communicate only through an `exchange`: no lock, no allocation and, while there is work, no
+/// system call lies between a request and its batch. Models can be moved between threads while they
+/// are served. The backend is told of each accepted request exactly once: in a batch, dropped, or
+/// cancelled. Ids of removed models are not reused. Thread safety: `submit`, `cancel`, `complete`
+/// from any thread; the rest from any thread except those that call the backend; one such call at a
+/// time, others wait.
 ///
-/// @tparam Backend A `shard_desk`, called by all model threads at one time, for one model by one at
-/// a time; or one that has a desk for each, `desk(shard)`. It may be a `rank_companion`.
+/// @tparam Backend A `shard_desk`, called by all model threads concurrently, but by one at a time
+/// for each model; or it has a desk for each, `desk(shard)`. It may be a `rank_companion`.
 template <class Backend, clock Clock = steady_clock,
           deferred::window_policy Window = deferred::frontrun,
           deferred::gather_policy Gather = deferred::drop_head,
@@ -70,12 +69,12 @@ class basic_sharded_scheduler {
   static constexpr bool has_companion = rank_companion<Backend>;
 
  public:
-  /// What each model thread has.
+  /// The half in each model thread.
   using half = deferred::basic_shard_half<Window, Gather, Target, Priority>;
 
-  /// Starts the threads. @param backend Outlives this.
-  /// @throws config_error If an option is outside its range. @throws std::system_error If there is
-  /// no thread to be had.
+  /// Starts the threads. @param backend Must outlive this.
+  /// @throws config_error If an option is outside its range. @throws std::system_error If no thread
+  /// can be created.
   explicit basic_sharded_scheduler(Backend& backend, const sharded_options& options = {},
                                    Clock time = {}, const Window& window = {},
                                    const Gather& gather = {}, const Target& target = {},
@@ -99,15 +98,15 @@ class basic_sharded_scheduler {
     try {
       start();
     } catch (...) {
-      stop();  // Of the threads that there are.
+      stop();  // Stops the threads created so far.
       throw;
     }
   }
   basic_sharded_scheduler(const basic_sharded_scheduler&) = delete;
   ~basic_sharded_scheduler() { stop(); }
 
-  /// Ends the threads; requests that wait are dropped, batches at devices go on. No `submit` or
-  /// `cancel` may be under way, nor come after it.
+  /// Ends the threads; waiting requests are dropped, batches on devices continue. No `submit` or
+  /// `cancel` may be in progress or follow.
   void stop() {
     const std::lock_guard lock{control_};
     if (std::exchange(is_stopped_, true)) return;
@@ -141,14 +140,15 @@ class basic_sharded_scheduler {
     routes_.close(id);
     shards_[routes_.shard_of(id)]->remove_model(id);
   }
-  /// The same of a model that nobody moves, but returns at once: `done()` is called when it is
-  /// gone, on its shard's thread, or at once when that has ended. On the rank's thread (`post`).
+  /// Like `remove_model`, for a model that is not being moved, but returns at once: calls `done()`
+  /// when it is gone, on its shard's thread, or at once if that has ended. Call it on the rank's
+  /// thread (`post`).
   void remove_model_later(model_id id, const std::function<void()>& done) {
     if (!routes_.close(id) || has_ended_.load()) return done();
     shards_[routes_.shard_of(id)]->remove_model_later(id, done);
   }
-  /// Moves a model to another shard, with all that waits for it and all that is known of it.
-  /// Returns when it has arrived. @throws config_error If there is no such shard.
+  /// Moves a model to another shard, with its waiting requests and measurements. Returns when it
+  /// has arrived. @throws config_error If there is no such shard.
   void move_model(model_id id, std::uint32_t to) {
     const std::lock_guard lock{control_};
     expects(to < shards_.size(), "move_model: shard must be below shards");
@@ -158,22 +158,23 @@ class basic_sharded_scheduler {
     routes_.move(id, to);
     shards_[from]->move_model(id, *shards_[to]);
   }
-  /// Has `look(half)` see the half that has a model, on its thread, and waits for it. Not while the
-  /// model is moved or removed. @throws What it throws.
+  /// Calls `look(half)` with the half that has a model, on its thread, and waits for it. Not while
+  /// the model is moved or removed. @throws The exceptions of `look`.
   template <class F>
   void inspect(model_id id, F&& look) {
     const std::lock_guard lock{control_};
     if (!is_stopped_) shards_[routes_.shard_of(id)]->inspect(std::forward<F>(look));
   }
-  /// Which shard has a model that is served.
+  /// The shard of a served model.
   [[nodiscard]] std::uint32_t shard_of(model_id id) const noexcept { return routes_.shard_of(id); }
 
-  /// Adds an idle device. @throws config_error If there are 4096 that are present or at work.
+  /// Adds an idle device. @throws config_error If 4096 are present or at work.
   device_id add_device() {
     return add_device([](device_id, deferred::rank_half&, time_point) {});
   }
-  /// The same, and `then(device, rank, now)` on the rank's thread before it gets work.
-  /// @throws What that throws, which has removed the device.
+  /// Like `add_device`, and calls `then(device, rank, now)` on the rank's thread before it gets
+  /// work.
+  /// @throws The exceptions of `then`, after removing the device.
   template <class F>
   device_id add_device(F&& then) {
     device_id id{};
@@ -184,13 +185,13 @@ class basic_sharded_scheduler {
     });
     return id;
   }
-  /// Gives a device no more work. What it has still ends.
+  /// Gives a device no more work. Its batches still end.
   void remove_device(device_id d) {
     run_on_rank([&](deferred::rank_half& rank, time_point now) {
       if (rank.devices().has_device(d)) rank.remove_device(d, now);
     });
   }
-  /// Gives a device no work for a while, or again.
+  /// Suspends or resumes work for a device.
   void set_in_service(device_id d, bool is_in_service) {
     run_on_rank([&](deferred::rank_half& rank, time_point now) {
       if (rank.devices().has_device(d)) rank.set_in_service(d, is_in_service, now);
@@ -198,36 +199,37 @@ class basic_sharded_scheduler {
   }
 
   /// Runs `act(rank, now)` on the rank's thread, or on this one when that has ended, and waits for
-  /// it. @throws What it throws.
+  /// it. @throws The exceptions of `act`.
   template <class F>
   void run_on_rank(F&& act) {
     const std::lock_guard lock{control_};
     if (is_stopped_) return run_here(std::forward<F>(act));
     rank_controls_.run([&](time_point now) { act(rank_, now); }, [this] { wake_rank(); });
   }
-  /// The same, but does not wait, and it must not throw. From any thread.
+  /// Like `run_on_rank` without waiting; `act` must not throw. From any thread.
   void post(std::function<void(deferred::rank_half&, time_point)> act) {
     rank_controls_.post([this, act = std::move(act)](time_point now) { act(rank_, now); },
                         [this] { wake_rank(); });
     if (has_ended_.load()) take_what_is_left();
   }
-  /// The companion has work. From any thread.
+  /// Wakes the rank's thread for work of the companion. From any thread.
   void wake_rank() noexcept { rank_parker_.unpark(); }
-  /// All shards look for requests that came quietly.
+  /// Wakes all shards for requests that were submitted without waking them.
   void wake_shards() noexcept {
     for (auto& s : shards_) s->wake();
   }
-  /// Requests of a batch have run: they go to the desk of the shard that has their model, which is
-  /// a `requests_desk`. From any thread; their model stays meanwhile.
+  /// Returns requests whose batch has ended to the desk of their model's shard, a `requests_desk`.
+  /// From any thread; their model stays meanwhile.
   void give_back(returned_requests&& back) {
     const std::uint32_t where = routes_.shard_of(back.model);
     shards_[where]->give_back(std::move(back));
   }
 
-  /// Takes a request whose `model`, `arrival` and `deadline` are set, and which stays until the
-  /// backend hears of it. Dropped if as many wait as the model's `queue_capacity`. Does not wait.
-  /// @param wakes If not, its shard may sleep on until `wake_shards`.
-  /// @returns False if it is not taken: no such model, or the shard does not keep up.
+  /// Submits a request with `model`, `arrival` and `deadline` set, which must exist until the
+  /// backend is told of it. It is dropped if as many wait as the model's `queue_capacity`. Does not
+  /// block.
+  /// @param wakes If false, its shard may sleep on until `wake_shards`.
+  /// @returns False if it is not accepted: no such model, or the shard does not keep up.
   [[nodiscard]] bool submit(request& r, bool wakes = true) noexcept {
     if (!routes_.is_open(r.model)) return false;
     model_routes::begin(r);
@@ -235,16 +237,17 @@ class basic_sharded_scheduler {
     model_routes::take_back(r);
     return false;
   }
-  /// Cancels a request that was taken. If it is still waiting when its shard sees that, the backend
-  /// hears `cancelled`; otherwise nothing happens. May come as late as its outcome, while its
-  /// memory is there, and it is not submitted anew before this returns. Does not wait.
+  /// Cancels an accepted request. If it is still waiting when its shard handles this, the backend's
+  /// `cancelled` is called; otherwise nothing happens. May race with its outcome as long as its
+  /// memory exists and it is not submitted again before this returns. Does not block.
   void cancel(request& r) noexcept {
     const std::uint32_t number = routes_.begin_cancel(r);
     if (number == 0) return;
     const model_id of = r.model;
     shards_[routes_.shard_of(of)]->post_anyway({&r, of, number});
   }
-  /// The oldest batch of the entry ended; `failed` if without results. Once for each batch.
+  /// Reports that the oldest batch of the entry ended, without results if `failed`. Once for each
+  /// batch.
   void complete(device_entry at, bool failed = false) noexcept {
     while (!ends_.push({at, failed})) {  // More ends than batches.
       if (rank_controls_.is_stopped()) return;
@@ -274,7 +277,7 @@ class basic_sharded_scheduler {
   [[nodiscard]] bool is_served(model_id id) const noexcept {
     return !is_stopped_ && id.value() < next_model_ && routes_.is_open(id);
   }
-  /// As the rank's thread, which has ended.
+  /// Runs an action in place of the rank's thread, which has ended.
   template <class F>
   void run_here(F&& act) {
     struct flag {
@@ -290,7 +293,8 @@ class basic_sharded_scheduler {
     }
     take_what_is_left();
   }
-  /// Who is refused the flag leaves it to who has it, who looks again after giving it back.
+  /// Runs posted actions in place of the thread. If another thread holds the flag, it will check
+  /// again after releasing it.
   void take_what_is_left() {
     while (rank_controls_.has_posted() && !stands_in_.test_and_set()) {
       rank_controls_.take(clock_.now());
@@ -346,8 +350,8 @@ class basic_sharded_scheduler {
   std::mutex control_;
   std::uint32_t next_model_ = 0;
   bool is_stopped_ = false;
-  std::atomic<bool> has_ended_{false};             // What is posted now the poster does himself.
-  std::atomic_flag stands_in_ = ATOMIC_FLAG_INIT;  // Somebody does.
+  std::atomic<bool> has_ended_{false};             // Posters then run actions themselves.
+  std::atomic_flag stands_in_ = ATOMIC_FLAG_INIT;  // A poster is doing so.
 };
 
 /// Symphony's policies on the machine's clock.

@@ -11,7 +11,7 @@
 
 namespace cohort::packing::detail {
 
-/// As std::ranges::stable_sort, which libstdc++ builds on a function that it deprecates itself.
+/// Like std::ranges::stable_sort, which libstdc++ implements with a function that it deprecates.
 template <class T, class Less = std::ranges::less, class Projection = std::identity>
 void sort_stably(std::vector<T>& v, Less less = {}, Projection projection = {}) {
   std::vector<std::size_t> order(v.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Planning for more than the average, so that random arrivals meet their SLO too.
+/// Plans for more than the mean rate, so that random arrivals also meet their SLO.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -12,9 +12,10 @@
 
 namespace cohort::packing {
 
-/// Plans hold for regular arrivals. Within one SLO a Poisson stream brings r · SLO requests, give
-/// or take their root; a plan for `deviations` roots more, r (1 + deviations / √(r · SLO)), has
-/// room for that many. Tight SLOs and small rates need most. 0: as regular.
+/// Plans hold for regular arrivals. Within one SLO a Poisson stream brings r · SLO requests on
+/// average, with a standard deviation of √(r · SLO). A plan for r (1 + deviations / √(r · SLO)) has
+/// room for `deviations` standard deviations more. Tight SLOs and small rates need most. 0: as
+/// regular.
 struct burst_margin {
   double deviations = 0;  ///< At least 0.
 

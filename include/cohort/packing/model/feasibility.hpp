@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Whether one gpu-let can carry given rates, decided exactly.
+/// Decides exactly whether one gpu-let can carry given rates.
 #pragma once
 
 #include <cohort/packing/model/latency_grid.hpp>
@@ -24,12 +24,12 @@ struct gpulet_load {
   friend bool operator==(const gpulet_load&, const gpulet_load&) = default;
 };
 
-/// Rates and times that are equal in exact arithmetic differ by rounding: by far less than this.
+/// Rates and times that are equal in exact arithmetic differ by rounding, by far less than this.
 inline constexpr double tolerance = 1e-9;
 
 namespace detail {
 
-/// Least b ≥ r D, at least 1; above `most`, `most` + 1.
+/// The least b ≥ r D, at least 1; above `most`, `most` + 1.
 [[nodiscard]] inline std::uint32_t batch_to_carry(double rate_rps, double duty_ms,
                                                   std::uint32_t most) noexcept {
   const double b = rate_rps * 1e-3 * duty_ms;
@@ -69,13 +69,13 @@ struct duty_cycle {
   [[nodiscard]] bool feasible() const noexcept { return least_ms > 0; }
 };
 
-/// Whether a gpu-let of the given size (index in the grid) can carry all loads, and with which
-/// batches, which it sets. Each model's batch b ≥ r D, Σ L(b) ≤ D, and the SLOs as `rule` says.
+/// Whether a gpu-let of the given size (index in the grid) can carry all loads, and sets their
+/// batches. Each model's batch b ≥ r D, Σ L(b) ≤ D, and the SLOs as `rule` says.
 ///
-/// Exact: any feasible (b, D) has b ≥ r D ≥ r Σ L(b), so it lies above the least fixed point of
-/// b = ⌈r Σ L(b)⌉, where every latency and D = Σ L are least; hence that point is feasible if any
-/// is. @returns A duty cycle that is not `feasible` if none is. No loads: not feasible.
-/// Complexity: O(loads · Σ batches), in practice a few passes over the loads. Allocates nothing.
+/// Exact: any feasible (b, D) has b ≥ r D ≥ r Σ L(b), so it lies above the least fixed point of b =
+/// ⌈r Σ L(b)⌉, where every latency and D = Σ L are least; hence that point is feasible if any is.
+/// @returns A duty cycle that is not `feasible` if none is. No loads: not feasible. Complexity:
+/// O(loads · Σ batches), in practice a few passes over the loads. Allocates nothing.
 inline duty_cycle fit(const latency_grid& grid, std::size_t size, slo_rule rule,
                       std::span<gpulet_load> loads) noexcept {
   if (loads.empty()) return {};
@@ -91,16 +91,16 @@ inline duty_cycle fit(const latency_grid& grid, std::size_t size, slo_rule rule,
   return {.least_ms = sum, .most_ms = std::max(most, sum)};
 }
 
-/// The largest rate of `model` that a gpu-let can carry beside loads that it carries already
-/// (their batches are overwritten), at most `wanted_rps`; 0 if none. Exact: for each of its
-/// batches the others settle at their least batches. Allocates nothing.
+/// The largest rate of `model`, at most `wanted_rps`, that a gpu-let can carry beside its present
+/// loads (their batches are overwritten); 0 if none. Exact: for each of its batches the others
+/// settle at their least batches. Allocates nothing.
 inline double largest_rate(const latency_grid& grid, std::size_t size, slo_rule rule,
                            std::uint32_t model, double wanted_rps,
                            std::span<gpulet_load> others) noexcept {
   if (others.empty()) return std::min(wanted_rps, grid.capacity_rps(model, size));
   for (gpulet_load& l : others) l.batch = 1;
   double best = 0;
-  // Whatever a batch does not reach, a larger one does not reach either: latencies do not decrease.
+  // A rate that a batch cannot reach, a larger one cannot reach either: latencies do not decrease.
   for (std::uint32_t b = 1; b <= grid.max_batch(model); ++b) {
     const double latency = grid.latency(model, size, b);
     const double sum = detail::settle(grid, size, rule, latency, others);

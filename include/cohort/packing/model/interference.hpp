@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How much slower a batch runs because of what runs on other partitions of its device.
+/// How much batches on other partitions of a device slow a batch down.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -16,7 +16,7 @@
 
 namespace cohort::packing {
 
-/// What a batch on a partition uses of the device, as parts of 1.
+/// A batch's use of the device on its partition, as fractions.
 struct device_usage {
   double l2 = 0;
   double memory = 0;
@@ -44,7 +44,7 @@ struct device_usage {
           .memory = share * (below->memory + part * (above->memory - below->memory))};
 }
 
-/// One measurement of two batches side by side: what each uses, and how many times longer the
+/// One measurement of two batches side by side: the usage of each, and how many times longer the
 /// first one ran than alone.
 struct interference_sample {
   device_usage self;
@@ -94,10 +94,10 @@ struct interference_model {
   /// The least-squares fit to measured pairs. @throws config_error If there are fewer than five
   /// samples, or they do not determine the five coefficients.
   [[nodiscard]] static interference_model fit(std::span<const interference_sample> samples);
-  /// The same where a usage may be equal in all samples, as that of memory is where every model
-  /// fits the cache: its coefficient is 0, and what it does is in the constant. @throws
-  /// config_error If there are fewer samples than coefficients that are left, or they do not
-  /// determine these.
+  /// Like `fit`, but a usage may be equal in all samples, as memory usage is if every model fits
+  /// the cache: its coefficient is then 0, and the constant includes its effect. @throws
+  /// config_error If there are fewer samples than remaining coefficients, or they do not determine
+  /// these.
   [[nodiscard]] static interference_model fit_what_varies(
       std::span<const interference_sample> samples);
   /// How well the model predicts samples that it was not fitted to; all 0 without samples.
@@ -105,7 +105,7 @@ struct interference_model {
 };
 
 namespace detail {
-/// What the coefficients are multiplied by, the constant last.
+/// The factors of the coefficients, the constant last.
 [[nodiscard]] inline std::array<double, 5> terms_of(const interference_sample& s) noexcept {
   return {s.self.l2, s.other.l2, s.self.memory, s.other.memory, 1.0};
 }
@@ -172,9 +172,9 @@ inline interference_model interference_model::fit_what_varies(
   return detail::fit_terms(samples, used);
 }
 
-/// The factor by which a batch of `self` on a partition grows next to one of `other`, `number` in
-/// the list of models that `self` is of: by usage if both have it, else as measured side by side
-/// (`model_profile::beside`); 1 if neither is known.
+/// Factor by which a batch of `self` on a partition takes longer next to one of `other`, which has
+/// index `number` in the model list of `self`: by usage if both have it, else as measured side by
+/// side (`model_profile::beside`); 1 if neither is known.
 [[nodiscard]] inline double factor_between(const interference_model& c, const model_profile& self,
                                            device_usage self_usage, const model_profile& other,
                                            std::size_t number, device_usage other_usage) noexcept {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Latencies as the packers look them up: dense in model, size and batch, padded for the worst
-/// neighbour where interference is planned for.
+/// Latencies for packers: dense in model, size and batch, padded for the worst neighbour if
+/// interference is planned for.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -25,22 +25,22 @@
 
 namespace cohort::packing {
 
-/// Which sizes a device may be cut into, and whether to leave room for the worst neighbours.
+/// The sizes of gpu-lets, and whether to leave room for the worst neighbours.
 struct grid_options {
   std::vector<std::uint32_t> sizes{20, 40, 50, 60, 80, 100};  ///< Percent; distinct.
   std::uint32_t max_gpulets_per_gpu = 2;                      ///< At least 1.
   std::optional<interference_model> pad_for{};                ///< None: latencies as measured.
 };
 
-/// L(b, p) for every model, size and batch, and what follows from it alone. Models are numbered as
-/// given, sizes ascending. Where a larger batch runs faster than a smaller one (noise), the smaller
-/// one is run as the larger: `latency` does not decrease, and `batch_for` names the batch meant.
-/// Thread safety: immutable.
+/// L(b, p) for every model, size and batch, and values that follow from it. Models are numbered as
+/// given, sizes ascending. If a larger batch runs faster than a smaller one (noise), the smaller
+/// one is run as the larger: `latency` does not decrease, and `batch_for` returns the batch that is
+/// run. Thread safety: immutable.
 class latency_grid {
  public:
   /// @throws config_error If there is no model or no size, a name is empty or repeated, an SLO or
-  ///         memory is out of range, a size was not measured for a model, or interference is to be
-  ///         planned for and neither a model's usage nor what it bears beside others is known.
+  /// memory is out of range, a size was not measured for a model, or interference is planned for
+  /// and a model has neither usage nor side-by-side measurements.
   latency_grid(std::vector<model_profile> models, grid_options options);
 
   [[nodiscard]] std::size_t models() const noexcept { return models_.size(); }
@@ -67,7 +67,7 @@ class latency_grid {
   [[nodiscard]] double latency(std::size_t m, std::size_t s, std::uint32_t batch) const noexcept {
     return rows_[m * sizes() + s].cells[batch - 1].latency_ms;
   }
-  /// The batch, at least as large, that takes `latency`.
+  /// The batch, at least as large, that has that latency.
   [[nodiscard]] std::uint32_t batch_for(std::size_t m, std::size_t s,
                                         std::uint32_t batch) const noexcept {
     return rows_[m * sizes() + s].cells[batch - 1].batch;
@@ -77,7 +77,7 @@ class latency_grid {
   [[nodiscard]] double capacity_rps(std::size_t m, std::size_t s) const noexcept {
     return rows_[m * sizes() + s].capacity_rps;
   }
-  /// The batch that reaches it.
+  /// The batch with that rate.
   [[nodiscard]] std::uint32_t capacity_batch(std::size_t m, std::size_t s) const noexcept {
     return rows_[m * sizes() + s].capacity_batch;
   }

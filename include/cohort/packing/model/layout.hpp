@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The ways in which one device can be cut.
+/// The ways to cut one device into gpu-lets.
 #pragma once
 
 #include <cohort/packing/model/latency_grid.hpp>
@@ -17,7 +17,7 @@ using layout = std::vector<std::size_t>;
 
 namespace detail {
 
-/// Whether `a` can be had from `b` by shrinking or leaving out gpu-lets.
+/// Whether `a` results from `b` by shrinking or omitting gpu-lets.
 [[nodiscard]] inline bool within_layout(const layout& a, const layout& b) noexcept {
   if (a.size() > b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -45,9 +45,9 @@ inline void extend_layout(const latency_grid& grid, layout& so_far, std::uint32_
 
 }  // namespace detail
 
-/// All layouts of a device that are not another one with smaller or fewer gpu-lets. Their number
-/// grows fast with the number of sizes and of gpu-lets a device: 4 for sizes 20 to 100 and two
-/// gpu-lets, 23 for steps of 10 and four.
+/// All layouts of a device that do not result from another one by shrinking or omitting gpu-lets.
+/// Their number grows fast with the number of sizes and of gpu-lets a device: 4 for sizes 20 to 100
+/// and two gpu-lets, 23 for steps of 10 and four.
 [[nodiscard]] inline std::vector<layout> maximal_layouts(const latency_grid& grid) {
   std::vector<layout> all;
   layout empty;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// When the gpu-lets of one device are feasible together, slowing each other: the test from both
-/// sides.
+/// Decides whether the gpu-lets of one device are feasible together, although they slow each other.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -26,16 +25,14 @@ struct neighbour {
   duty_cycle duty{};                 ///< Likewise.
 };
 
-/// Decides whether all gpu-lets of a device keep their promises with what they do to each other:
-/// every latency grows by the worst model of each neighbour, excesses added, as `verify` counts.
+/// Decides whether all gpu-lets of a device keep their promises under their mutual interference:
+/// every latency grows by the worst model of each neighbour, excesses added, as in `verify`.
 ///
-/// Each gpu-let settles at its least batches under what its neighbours' batches of now inflict, and
-/// this is repeated until no batch grows. Where usage does not fall as the batch grows and no
-/// coefficient is negative, that is the least fixed point of all of them together, so nothing
-/// feasible is refused. Otherwise the answer is still safe: at the end every promise was checked
-/// against the very batches that stay.
-/// The grid must not be padded, and outlives this. Memory: O(models · batches). Thread safety:
-/// immutable.
+/// Each gpu-let settles at its least batches under its neighbours' present batches, repeatedly,
+/// until no batch grows. If usage does not fall as the batch grows and no coefficient is negative,
+/// that is the least fixed point of all together, so nothing feasible is refused. Otherwise the
+/// answer is still safe: every promise was checked against the final batches. The grid must not be
+/// padded and must outlive this. Memory: O(models · batches). Thread safety: immutable.
 class mutual_fit {
  public:
   /// @throws config_error If the grid is padded.
@@ -50,7 +47,7 @@ class mutual_fit {
     }
   }
 
-  /// Sets batches and duty cycles. @returns Whether all that have loads are feasible.
+  /// Sets batches and duty cycles. @returns Whether all gpu-lets with loads are feasible.
   /// Complexity: O(Σ batches · loads · neighbours). Allocates nothing.
   bool operator()(slo_rule rule, std::span<neighbour> device) const noexcept {
     for (neighbour& n : device) {
@@ -74,7 +71,7 @@ class mutual_fit {
     const device_usage& whole = usage_[first_[model] + meant - 1];
     return {.l2 = share * whole.l2, .memory = share * whole.memory};
   }
-  /// L(b) with what the neighbours' batches of now inflict.
+  /// L(b) under the neighbours' present batches.
   [[nodiscard]] double latency(std::span<const neighbour> device, const neighbour& at,
                                const gpulet_load& l) const noexcept {
     const device_usage self = usage(l.model, at.size, l.batch);

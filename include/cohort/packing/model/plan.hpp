@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What is asked of a packer, and the plan it answers with.
+/// A packer's problem, and the plan that it returns.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -13,14 +13,14 @@
 
 namespace cohort::packing {
 
-/// How the worst case of a request follows from its gpu-let: it waits for at most one duty cycle,
-/// and then for the end of its batch.
+/// How the worst-case latency of a request follows from its gpu-let: it waits for at most one duty
+/// cycle, and then for the end of its batch.
 enum class slo_rule : std::uint8_t {
   own,  ///< D + L ≤ SLO: every model keeps a fixed slot in the cycle.
   sum,  ///< D + Σ L ≤ SLO: the batches of all models start together at the end of the cycle.
 };
 
-/// What is to be served by what.
+/// The demand and the devices.
 struct packing_problem {
   std::uint32_t gpus = 1;  ///< At least 1.
   slo_rule rule = slo_rule::own;
@@ -50,16 +50,16 @@ struct gpulet {
 using plan = std::vector<gpulet>;
 
 enum class packing_status : std::uint8_t {
-  feasible,    ///< The plan serves all that was asked.
-  infeasible,  ///< Proven: no plan does.
-  unknown,     ///< This packer found no plan, and proved nothing.
+  feasible,    ///< The plan serves the whole demand.
+  infeasible,  ///< Proven: no plan exists.
+  unknown,     ///< No plan found, and nothing proven.
 };
 
 struct packing_result {
   packing_status status = packing_status::unknown;
   packing::plan plan{};  ///< Empty unless feasible.
-  std::string reason{};  ///< Why not, in words; empty if feasible.
-  /// No multiple of the demand above this one can be served; none if nothing was proven.
+  std::string reason{};  ///< Why there is none, in words; empty if feasible.
+  /// Proven upper bound on the multiple of the demand that can be served, if any.
   std::optional<double> bound{};
 
   [[nodiscard]] bool schedulable() const noexcept { return status == packing_status::feasible; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What is known of each model before it is placed: latency by batch and partition size, SLO,
-/// memory, and how much of the device's L2 cache and memory bandwidth it uses.
+/// A model's measurements for placement: latency by batch and partition size, SLO, memory, and its
+/// use of the device's L2 cache and memory bandwidth.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -17,8 +17,8 @@
 
 namespace cohort::packing {
 
-// Plans solve equations over real times, such as D = b / r. So this layer counts time in
-// milliseconds and rates in requests a second, as doubles with the unit in the name.
+// Plans solve equations over real times, such as D = b / r. So this layer uses milliseconds and
+// requests per second, as doubles with the unit in the name.
 
 /// One measured latency.
 struct latency_sample {
@@ -27,23 +27,23 @@ struct latency_sample {
   double latency_ms;       ///< Above 0.
 };
 
-/// What one batch uses of the device when it has all of it.
+/// One batch's use of a whole device.
 struct usage_sample {
   std::uint32_t batch;  ///< At least 1.
   double l2;            ///< Part of the L2 cache's throughput, 0 to 1.
   double memory;        ///< Part of the memory bandwidth, 0 to 1.
 };
 
-/// A model as measured. Batches go from 1 to the largest measured one; between measured batches
-/// latency and usage are linear. Partition sizes are only those measured.
+/// A measured model. Batches range from 1 to the largest measured one; between measured batches
+/// latency and usage are linear. Only measured partition sizes are known.
 struct model_profile {
   std::string name;
   double slo_ms = 0;     ///< Above 0.
   double memory_mb = 0;  ///< Of one loaded instance, in 10^6 bytes; at least 0.
   std::vector<latency_sample> latency{};
   std::vector<usage_sample> usage{};  ///< Empty if it was not measured or counted.
-  /// How many times longer a batch runs next to each model of the list that this one is of, by
-  /// number, as measured side by side: used where a usage is not known. Empty, or at least 1 each.
+  /// How many times longer a batch runs next to each model of its list, by index, as measured side
+  /// by side: used if a usage is not known. Empty, or at least 1 each.
   std::vector<double> beside{};
 };
 

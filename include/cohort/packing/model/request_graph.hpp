@@ -19,14 +19,14 @@
 
 namespace cohort::packing {
 
-/// What one request of an application runs: a model, or parts one after the other, or parts at the
-/// same time. A value; built from the inside out.
+/// The models that one request of an application runs: a single model, parts in series, or parts in
+/// parallel. A value; built from the inside out.
 class request_graph {
  public:
   enum class kind : std::uint8_t { model, series, parallel };
 
-  /// One model, which each request runs `times` times at once (the objects that a detector finds,
-  /// on average). @throws config_error If `times` is not above 0.
+  /// One model, which each request runs `times` times at once (such as the mean number of objects
+  /// that a detector finds). @throws config_error If `times` is not above 0.
   [[nodiscard]] static request_graph model(model_id m, double times = 1) {
     expects(times > 0 && std::isfinite(times), "request_graph: times must be above 0");
     request_graph g{kind::model, {}};
@@ -34,7 +34,7 @@ class request_graph {
     g.times_ = times;
     return g;
   }
-  /// Each part starts when the one before has ended. @throws config_error If there is no part.
+  /// Each part starts when the previous one has ended. @throws config_error If there is no part.
   [[nodiscard]] static request_graph series(std::vector<request_graph> parts) {
     return {kind::series, std::move(parts)};
   }
@@ -66,7 +66,7 @@ class request_graph {
   std::vector<request_graph> parts_;
 };
 
-/// An application: how often its graph is run, and within what time.
+/// An application: its graph, how often it runs, and its SLO.
 struct application {
   request_graph graph;
   double slo_ms = 0;    ///< From arrival to the end of its last part; above 0.
@@ -75,15 +75,15 @@ struct application {
 
 namespace detail {
 
-/// How much more work a smaller budget may cost, as a part: measured latencies do not agree more
-/// closely, so that a batch which is better by less is better by chance.
+/// Relative extra work accepted for a smaller budget: measured latencies agree no more closely, so
+/// a batch that is better by less is better by chance.
 inline constexpr double budget_slack = 0.005;
 
-/// Least devices' worth of work of a graph, for every budget of 0 to n steps; with the parts'.
+/// Least work of a graph, in devices, for every budget of 0 to n steps; also for its parts.
 struct budget_costs {
-  std::vector<double> cost;           // By budget in steps; infinity if it cannot be kept.
-  std::vector<budget_costs> parts{};  // Of series and parallel.
-  std::vector<std::vector<std::size_t>> spent{};  // Series: by part and budget, the part's own.
+  std::vector<double> cost;                       // By budget in steps; infinity if infeasible.
+  std::vector<budget_costs> parts{};              // Of series and parallel.
+  std::vector<std::vector<std::size_t>> spent{};  // Series: the part's own, by part and budget.
 
   budget_costs(const latency_grid& grid, const request_graph& g, double step_ms, std::size_t n)
       : cost(n + 1, 0.0) {
@@ -92,10 +92,10 @@ struct budget_costs {
       const std::size_t m = g.model().index();
       expects(m < grid.models(), "request_graph: unknown model");
       const std::size_t whole = grid.sizes() - 1;
-      double best = never;  // Time of the device for one request.
+      double best = never;  // Device time for one request.
       std::uint32_t b = 1;
       for (std::size_t t = 0; t <= n; ++t) {
-        // A request waits for a batch to end and for its own: 2 L(b) is to fit.
+        // A request waits for a running batch and then for its own: 2 L(b) must fit.
         for (; b <= grid.max_batch(m); ++b) {
           const double l = grid.latency(m, whole, b);
           if (2 * l > step_ms * static_cast<double>(t) * (1 + 1e-9)) break;
@@ -126,7 +126,7 @@ struct budget_costs {
     }
   }
 
-  /// Hands `budget_ms` out to the models: to those that occur twice, the smaller.
+  /// Distributes `budget_ms` over the models; a model that occurs twice gets the smaller part.
   void assign(const request_graph& g, double budget_ms, double step_ms,
               std::vector<double>& slos_ms) const {
     if (g.what() == request_graph::kind::model) {
@@ -136,7 +136,7 @@ struct budget_costs {
     }
     std::vector<double> budgets(parts.size(), budget_ms);
     if (g.what() == request_graph::kind::series) {
-      // The least budget of about that cost; what is left over is shared in proportion.
+      // The least budget of about that cost; the remainder is shared in proportion.
       auto t = std::min(cost.size() - 1,
                         static_cast<std::size_t>(std::floor(budget_ms / step_ms * (1 + 1e-9))));
       const double most = cost[t] * (1 + budget_slack);
@@ -156,21 +156,21 @@ struct budget_costs {
 
 }  // namespace detail
 
-/// What the applications ask of each model of the grid: its SLO (infinity for a model of none) and
-/// its rate.
+/// The requirements on each model of the grid: its SLO (infinity if unused) and its
+/// rate.
 struct stage_demand {
   std::vector<double> slos_ms;
   std::vector<double> rates_rps;
 };
 
-/// Splits the applications' SLOs over their stages: so that, with each model's largest throughput
-/// on a whole device under its part of the SLO (batches with 2 L(b) ≤ part), the devices needed are
-/// least, to within 0.5 %. Parts in parallel get the same; parts in series share by dynamic
+/// Splits the applications' SLOs over their stages so as to need the fewest devices, to within 0.5
+/// %, if each model has its largest throughput on a whole device within its part of the SLO
+/// (batches with 2 L(b) ≤ part). Parts in parallel get the same; parts in series share by dynamic
 /// programming over `steps` steps of the SLO, exact on that grid. A model of several stages or
 /// applications gets the smallest of its SLOs and the sum of its rates. Source: Nexus, section 6.2
 /// (query analysis).
 /// @param steps Parts into which an SLO is cut; at least 1.
-/// @throws config_error If a value is out of range, or an SLO is too small for any split; says so.
+/// @throws config_error If a value is out of range, or an SLO is too small for any split.
 /// Complexity: O(models · steps²).
 [[nodiscard]] inline stage_demand split_slos(const latency_grid& grid,
                                              const std::vector<application>& applications,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Checks that every packer makes before and after its work.
+/// The `packer` concept, and checks that every packer makes before and after its work.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -39,8 +39,9 @@ inline void check_problem(const latency_grid& grid, const packing_problem& p) {
   }
 }
 
-/// Reasons that hold for every packer: a model that misses its SLO even alone on a whole device, or
-/// that does not fit into memory, or models that do not fit into the memory of all devices.
+/// Checks the reasons for infeasibility common to all packers: a model that misses its SLO even
+/// alone on a whole device, or does not fit into memory, or models that do not fit into the memory
+/// of all devices.
 /// @returns A result without reason if there is none.
 [[nodiscard]] inline packing_result refuse_impossible(const latency_grid& grid,
                                                       const packing_problem& p) {
@@ -73,7 +74,7 @@ inline void check_problem(const latency_grid& grid, const packing_problem& p) {
   return {};
 }
 
-/// The first device whose models need more memory than it has, in words; empty if there is none.
+/// Describes the first device with less memory than its models need; empty if there is none.
 [[nodiscard]] inline std::string memory_excess(const latency_grid& grid, const packing_problem& p,
                                                const plan& made) {
   if (std::isinf(p.memory_mb)) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An independent check of plans: every rule, from the measured profiles alone.
+/// Checks plans independently of the packers: every rule, from the measured profiles alone.
 #pragma once
 
 #include <cohort/packing/model/interference.hpp>
@@ -18,14 +18,14 @@
 
 namespace cohort::packing {
 
-/// Relative slack that plans written as decimal numbers may need.
+/// Relative tolerance for plans written as decimal numbers.
 inline constexpr double verify_tolerance = 1e-6;
 
-/// Every constraint that the plan breaks, one sentence each; empty if it keeps all. Shares nothing
-/// with the packers but the measured tables. With `interference`, latencies grow by what the models
-/// of the neighbouring gpu-lets really inflict: the worst model of each neighbour, excesses added.
-/// Sizes, limits and SLOs are those of the grid; its padding is not used.
-/// Complexity: O(gpulets · neighbours · models).
+/// Describes every constraint that the plan breaks, one sentence each; empty if it keeps all.
+/// Shares only the measured tables with the packers. With `interference`, latencies grow by the
+/// actual effect of the neighbouring gpu-lets: the worst model of each neighbour, excesses added.
+/// Sizes, limits and SLOs are those of the grid; its padding is not used. Complexity: O(gpulets ·
+/// neighbours · models).
 [[nodiscard]] inline std::vector<std::string> verify(
     const latency_grid& grid, const packing_problem& problem, const plan& p,
     const std::optional<interference_model>& interference = std::nullopt) {

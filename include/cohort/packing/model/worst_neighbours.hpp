@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The worst that any neighbours on a device could do to a batch: what latencies are padded by.
+/// The worst slowdown that any neighbours on a device could cause; latencies are padded by it.
 #pragma once
 
 #include <cohort/packing/model/interference.hpp>
@@ -15,8 +15,8 @@
 namespace cohort::packing {
 
 /// The largest factor that any neighbours could inflict: up to `max_gpulets` − 1 of them, of the
-/// given sizes that fit beside the partition, running any measured batch of any of the models. A
-/// plan made with it cannot be broken by what is placed beside it later. Thread safety: immutable.
+/// given sizes that fit beside the partition, running any measured batch of any of the models. No
+/// later placement beside it can break a plan made with this factor. Thread safety: immutable.
 class worst_neighbours {
  public:
   worst_neighbours(const interference_model& c, std::span<const model_profile> models,
@@ -60,7 +60,7 @@ class worst_neighbours {
   template <class Excess>
   [[nodiscard]] double most(std::uint32_t size_pct, Excess excess) const {
     const std::uint32_t room = size_pct < 100 ? 100 - size_pct : 0;
-    std::vector<double> sum(room + 1, 0.0);  // sum[k]: of sizes that sum to at most k.
+    std::vector<double> sum(room + 1, 0.0);  // sum[k]: of sizes with a sum of at most k.
     for (std::uint32_t n = 1; n < max_gpulets_; ++n) {
       std::vector<double> next = sum;
       for (const std::uint32_t p : sizes_) {
@@ -77,7 +77,7 @@ class worst_neighbours {
   interference_model model_;
   std::vector<std::uint32_t> sizes_;
   std::uint32_t max_gpulets_;
-  double worst_ = 0;  // Largest part of the factor that a neighbour on a whole device adds.
+  double worst_ = 0;           // Largest part that a neighbour on a whole device adds.
   std::vector<bool> counted_;  // By model: whether its usage is known.
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// From counts of requests, period by period, to the next plan: forecast, decision and packer.
+/// Makes the next plan from request counts, period by period: forecast, decision and packer.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -28,49 +28,48 @@
 
 namespace cohort::packing {
 
-/// How a server plans anew.
+/// Options of periodic planning.
 struct periodic_planner_options {
   rate_forecast::options forecast{};
   replan_policy::options replan{};
-  double margin = 0.1;                  ///< Part by which plans exceed the forecast; at least 0.
-  burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
-  /// The least part of the devices in use, in percent of one, that a smaller plan must free to be
-  /// worth its moves; at least 0.
+  double margin = 0.1;                  ///< Plans exceed the forecast by this part; at least 0.
+  burst_margin burst{.deviations = 0};  ///< Added to it, for chance within an SLO.
+  /// A smaller plan must free at least this much of the devices in use, in percent of one device,
+  /// to be worth its moves; at least 0.
   double least_gain_pct = 10;
-  double ahead = 1;  ///< Periods from a decision to the end of its plan's first; at least 0.
-  /// By model: the rate to plan for though fewer requests come, so that it keeps a place; at least
-  /// 0. Those left out: 0.
+  double ahead = 1;  ///< Periods from a decision to the end of its plan's first; ≥ 0.
+  /// By model: minimum rate to plan for, so that the model keeps a place; at least 0. Default 0.
   std::vector<double> least_rps{};
 };
 
-/// What of a demand a plan does not serve, and why.
+/// The part of a demand that a plan does not serve, and why.
 struct shortfall {
-  /// A model of which nothing is served.
+  /// A model that is not served.
   struct left_out_model {
-    std::size_t model = 0;  ///< By the grid.
+    std::size_t model = 0;  ///< Index in the grid.
     std::string reason;     ///< The first constraint that fails, in words.
   };
 
-  double part = 1;     ///< Of the demand of every other model that is served; 0: of none.
-  std::string reason;  ///< Why no more, as the packer says it; empty if all of it is.
+  double part = 1;     ///< Fraction of the demand served, of all other models; 0: none.
+  std::string reason;  ///< The packer's reason for less than 1; empty if none.
   std::vector<left_out_model> left_out;
 };
 
-/// Makes the plan of a server at its start and, at the end of a period, the next one if the policy
-/// asks for it. Of a demand that cannot be served in full, models that cannot be served at any rate
-/// are left out, then, as long as the rest cannot be served together at any rate, those with the
-/// smallest rates; the others are scaled down in equal parts, to less than 1 % below a multiple at
-/// which the packer finds no plan. Empty only if no model can be served.
+/// Makes a server's first plan and, at the end of a period, the next one if the policy requires it.
+/// If the demand cannot be served in full, it leaves out models that cannot be served at any rate;
+/// then, while the rest cannot be served together at any rate, those with the smallest rates; and
+/// scales the others down equally, to less than 1 % below a multiple for which the packer finds no
+/// plan. Empty only if no model can be served.
 ///
-/// A plan costs moves, so it is made only if it gains: for a rate that has outgrown the margins of
-/// the plan in service; for violations, but after a plan that did not end them only 2, then 4, then
-/// 8 periods later; for falling rates if it frees some of the devices. A value: reads no clock
-/// and applies nothing. Complexity: of the packer once, if all can be served; else about 10 times,
-/// and twice for each model if some are left out. Thread safety: none.
+/// A plan costs moves, so it is made only if it gains: if a rate exceeds the margins of the plan in
+/// service; if SLOs are violated, but after a plan that did not end violations only 2, then 4, then
+/// 8 periods later; if rates fall and it frees some of the devices. A value: reads no clock and
+/// applies nothing. Complexity: that of the packer once, if the demand can be served; else about 10
+/// times, and twice for each model if some are left out. Thread safety: none.
 template <packer Packer>
 class periodic_planner {
  public:
-  /// @param grid Outlives the periodic_planner. @param problem Its rates are not used.
+  /// @param grid Must outlive this. @param problem Its rates are not used.
   /// @throws config_error If an option is out of its range.
   periodic_planner(const latency_grid& grid, packing_problem problem, Packer pack,
                    periodic_planner_options o = {})
@@ -99,10 +98,10 @@ class periodic_planner {
   [[nodiscard]] duration period() const noexcept { return policy_.period(); }
   /// By model: the rates that the latest plan serves.
   [[nodiscard]] const std::vector<double>& planned_rps() const noexcept { return planned_; }
-  /// What the latest plan does not serve.
+  /// The demand that the latest plan does not serve.
   [[nodiscard]] const shortfall& missing() const noexcept { return missing_; }
 
-  /// A plan that others made is in service: decisions start from what it serves.
+  /// Puts a plan made elsewhere into service: decisions start from its rates.
   void adopt(const plan& p) {
     missing_ = {};
     planned_.assign(grid_.models(), 0.0);
@@ -115,7 +114,8 @@ class periodic_planner {
     in_service(p);
   }
 
-  /// A plan for these rates, or for as large a part of them as can be served; without any history.
+  /// A plan for these rates, or for as large a fraction of them as possible; independent of
+  /// history.
   /// @param rates By model of the grid.
   [[nodiscard]] plan plan_for(std::vector<double> rates) {
     latest_ = rates;
@@ -124,9 +124,9 @@ class periodic_planner {
     return p;
   }
 
-  /// From now on plans are made for so many devices, as others are out of service, or back.
-  /// @returns One for the rates of the last period or, if there was none, of the plan in service;
-  /// empty if no device is left.
+  /// Plans for this number of devices from now on, as others are out of service, or back.
+  /// @returns A plan for the last period's rates or, if there was none, for those of the plan in
+  /// service; empty if no device is left.
   [[nodiscard]] plan plan_on(std::uint32_t gpus) {
     problem_.gpus = gpus;
     plan p = make_plan(latest_);
@@ -134,10 +134,10 @@ class periodic_planner {
     return p;
   }
 
-  /// Ends a period. @param arrived Requests by model of the grid. @param ended, violated Of all
-  /// models: how many ended, and how many of those missed their SLO.
-  /// @param lasted How long the period really was, if not as long as it should; above 0.
-  /// @returns The next plan, if there is to be one.
+  /// Ends a period. @param arrived Requests by model of the grid. @param ended, violated Requests
+  /// of all models that ended, and that missed their SLO.
+  /// @param lasted Actual length of the period, if it differs; above 0.
+  /// @returns The next plan, if one is needed.
   [[nodiscard]] std::optional<plan> end_period(std::span<const std::uint64_t> arrived,
                                                std::uint64_t ended, std::uint64_t violated,
                                                std::optional<duration> lasted = std::nullopt) {
@@ -149,7 +149,7 @@ class periodic_planner {
       rate_forecast& f = forecasts_[m];
       f.add(arrived[m], lasted.value_or(policy_.period()));
       rates.push_back(std::max(f.plan_rps(options_.ahead), options_.least_rps[m]));
-      // No plan is going to serve what none can.
+      // No plan can serve these.
       const bool hopeless = !hopeless_[m].empty();
       const double expected = std::max(f.expected_rps(0), f.expected_rps(options_.ahead));
       needed.push_back(hopeless ? 0 : std::max(expected, options_.least_rps[m]));
@@ -167,7 +167,7 @@ class periodic_planner {
         break;
       case replan_cause::violations:
         if (hold_ > 0) return std::nullopt;
-        // If the new plan does not end them, the next one of the same kind will not either.
+        // If the new plan does not end violations, the next one will not either.
         wait_ = std::min(longest_wait, std::max(1U, 2 * wait_));
         hold_ = wait_;
         break;
@@ -178,11 +178,11 @@ class periodic_planner {
   }
 
  private:
-  /// The part, of the most that one model's rate allows, at which a load counts as next to nothing.
+  /// Loads below this fraction of the maximum that one model's rate allows count as none.
   static constexpr double smallest = 1e-6;
-  /// Periods between plans for violations that plans do not end.
+  /// Most periods between plans for violations that plans do not end.
   static constexpr std::uint32_t longest_wait = 8;
-  /// Rates must fall by this part until it is tried again whether a smaller plan is worth it.
+  /// Rates must fall by this fraction before a smaller plan is considered again.
   static constexpr double falls_on = 0.05;
 
   void in_service(const plan& p) {
@@ -198,7 +198,7 @@ class periodic_planner {
     const std::vector<double> asked = asked_;
     const shortfall missing = missing_;
     plan p = make_plan(std::move(rates));
-    // What could not be served before, and can be now, is a gain, too.
+    // Serving a previously unserved demand is a gain, too.
     if (missing.part >= 1 && used_pct(p) + options_.least_gain_pct > used_pct_) {
       planned_ = planned;
       asked_ = asked;
@@ -252,7 +252,7 @@ class periodic_planner {
     return pack_(grid_, problem_);
   }
 
-  /// No larger part can be served: a model would need more than all that the devices do of it.
+  /// Upper bound on the fraction that can be served: above it a model needs more than all devices.
   [[nodiscard]] double most_part(const std::vector<double>& rates) const {
     double part = 1;
     const double gpulets = static_cast<double>(problem_.gpus) * grid_.options().max_gpulets_per_gpu;
@@ -271,8 +271,8 @@ class periodic_planner {
     missing_.left_out.push_back({m, std::move(reason)});
   }
 
-  /// Leaves out the models that cannot be served, alone or beside others of larger rates, at `part`
-  /// of their rates.
+  /// Leaves out the models that cannot be served at `part` of their rates, alone or beside models
+  /// with larger rates.
   void keep_what_goes_together(std::vector<double>& rates, double part) {
     std::vector<std::size_t> order;
     for (std::size_t m = 0; m < rates.size(); ++m) {
@@ -305,8 +305,9 @@ class periodic_planner {
     return fmt::format("{}: no plan was found", grid_.profile(m).name);
   }
 
-  /// The largest part that packs: down in growing steps, as a load is seldom far above what can be
-  /// served, then by bisection. `missing_.part` packs, as `found`; above `most` nothing does.
+  /// The largest fraction with a plan: downwards in growing steps, as a load is seldom far above
+  /// the possible, then by bisection. `missing_.part` has the plan `found`; fractions above `most`
+  /// have none.
   [[nodiscard]] plan best_part(const std::vector<double>& rates, double most, plan found) {
     double low = missing_.part;
     double high = 1;
@@ -340,13 +341,13 @@ class periodic_planner {
   std::vector<rate_forecast> forecasts_;
   std::vector<double> planned_;
   std::vector<double>
-      asked_;  // What the plan in service was made for, whether it serves it or not.
+      asked_;  // Rates that the plan in service was made for, whether it serves them or not.
   std::vector<double> latest_;  // Rates to plan for, before margins.
-  double used_pct_ = 0;         // Of the devices, by the plan in service.
-  double tried_rps_ = std::numeric_limits<double>::infinity();  // When a smaller one was refused.
+  double used_pct_ = 0;         // Share of the devices used by the plan in service.
+  double tried_rps_ = std::numeric_limits<double>::infinity();  // At the last rejected plan.
   std::uint32_t wait_ = 0;             // Periods between the last plans for violations.
-  std::uint32_t hold_ = 0;             // Periods until there may be another one.
-  std::vector<std::string> hopeless_;  // By model: why no plan can serve it; empty: some may.
+  std::uint32_t hold_ = 0;             // Periods until another one is allowed.
+  std::vector<std::string> hopeless_;  // By model: why no plan can serve it; else empty.
   shortfall missing_;
 };
 

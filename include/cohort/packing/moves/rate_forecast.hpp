@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What rate to plan for: smoothed, with trend and a margin for chance.
+/// Forecasts the rate to plan for: smoothed, with trend and a margin for chance.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -47,22 +47,22 @@ class rate_forecast {
     }
     const double before = level_;
     level_ = options_.level_weight * rate + (1 - options_.level_weight) * (level_ + trend_);
-    // No rate falls below 0: a steeper trend would only hold back the traffic that returns.
+    // Rates are not negative: a steeper trend would only delay the response to returning traffic.
     trend_ = std::max(
         -level_, options_.trend_weight * (level_ - before) + (1 - options_.trend_weight) * trend_);
   }
 
-  /// Requests a second expected `ahead` periods after the last; 0 before the first period.
+  /// Requests per second expected `ahead` periods after the last; 0 before the first period.
   [[nodiscard]] double expected_rps(double ahead) const noexcept {
     return std::max(0.0, level_ + ahead * trend_);
   }
-  /// The rate to plan for: the larger of now and then, and the margin.
+  /// The rate to plan for: the larger of the present and the expected one, plus the margin.
   [[nodiscard]] double plan_rps(double ahead) const noexcept {
     const double rate = std::max(expected_rps(0), expected_rps(ahead));
     return periods_ == 0 ? 0 : rate + options_.deviations * std::sqrt(rate / period_s_);
   }
-  /// Half the width of the confidence interval of the level, for that many standard deviations of
-  /// the counts that make it up.
+  /// Half the width of the level's confidence interval, for this number of standard deviations of
+  /// the counts.
   [[nodiscard]] double confidence_rps(double deviations) const noexcept {
     if (periods_ == 0) return 0;
     const double w = options_.level_weight;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// When to make a new plan.
+/// Decides when to make a new plan.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -14,27 +14,27 @@
 
 namespace cohort::packing {
 
-/// Why to plan anew.
+/// Reasons for a new plan.
 enum class replan_cause : std::uint8_t {
-  none,        ///< Nothing to gain: the plan in service stays.
+  none,        ///< None: the plan in service stays.
   violations,  ///< Too many requests missed their SLO.
   rise,        ///< A rate needs more than the plan was made for.
-  spare,       ///< The plan is much larger than it need be.
+  spare,       ///< The plan is much larger than needed.
 };
 
-/// Decides at the end of each period whether to plan anew: if too many requests missed their SLO,
-/// if a rate needs more than the plan in service was made for, margin included, or if the plan is
-/// much larger than it need be. A plan is made with margins so that it lasts: as long as a rate
-/// stays within them it has not changed, it only varies. A pure decision on what it is given.
-/// Source: gpu-let, section 4.1. Thread safety: immutable.
+/// Decides at the end of each period whether to make a new plan: if too many requests missed their
+/// SLO, if a rate exceeds what the plan in service was made for, margin included, or if the plan is
+/// much larger than needed. Plans have margins so that they last: a rate within them varies but has
+/// not changed. A pure decision on its arguments. Source: gpu-let, section 4.1. Thread safety:
+/// immutable.
 class replan_policy {
  public:
   struct options {
     duration period = std::chrono::seconds{20};  ///< How often to decide; above 0.
-    double violation_threshold = 0.01;  ///< Part of requests late or dropped, above which; 0 to 1.
+    double violation_threshold = 0.01;  ///< Largest part of requests late or dropped; 0 to 1.
     double rise =
-        0.0;  ///< A rate needs more than it was planned for, by more than this part; at least 0.
-    double under_use = 0.15;  ///< All rates together below the plan by more than this part; 0 to 1.
+        0.0;  ///< Largest excess of a rate over its planned rate, as a part of that; at least 0.
+    double under_use = 0.15;  ///< Largest shortfall of all rates from the plan; 0 to 1.
   };
 
   /// @throws config_error If an option is out of its range.
@@ -49,15 +49,16 @@ class replan_policy {
 
   [[nodiscard]] duration period() const noexcept { return options_.period; }
 
-  /// Whether more requests missed their SLO than may.
+  /// Whether too many requests missed their SLO.
   [[nodiscard]] bool violates(std::uint64_t ended, std::uint64_t violated) const noexcept {
     return static_cast<double>(violated) >
            options_.violation_threshold * static_cast<double>(ended);
   }
 
   /// @param asked By model: the rate that the plan in service was made for, with its margins.
-  /// @param needed What is expected now, without any; @param wanted what a plan made now would be
-  /// for. All three as long. @param ended, violated Requests of the last period.
+  /// @param needed Rates expected now, without margins. @param wanted Rates that a plan made now
+  /// would be for. All three have the same length. @param ended, violated Requests of the last
+  /// period.
   [[nodiscard]] replan_cause decide(std::span<const double> asked, std::span<const double> needed,
                                     std::span<const double> wanted, std::uint64_t ended,
                                     std::uint64_t violated) const noexcept {

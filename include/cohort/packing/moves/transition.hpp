@@ -16,22 +16,22 @@ namespace cohort::packing {
 
 using partition_id = strong_id<struct partition_tag>;
 
-/// A gpu-let that there is.
+/// An existing gpu-let.
 struct live_gpulet {
   partition_id id;
   gpulet what;                   ///< With the models that it serves.
-  std::vector<model_id> idle{};  ///< What is loaded beside them, warm or not.
-  bool is_out = false;           ///< It hangs or fails: what it serves nobody is served by.
+  std::vector<model_id> idle{};  ///< Loaded but not served, warm or not.
+  bool is_out = false;           ///< It hangs or fails, so it serves no requests.
 };
 
-/// One thing to do; each waits for the one before.
+/// One step; each waits for the previous one.
 struct transition_step {
   enum class kind : std::uint8_t {
     create,   ///< Make the partition: `gpu`, `size`.
     load,     ///< Load `model` into the partition, ready to run but without traffic.
-    warm_up,  ///< Run `model` there once for itself: the first run is slow.
+    warm_up,  ///< Run `model` there once: the first run is slow.
     serve,    ///< From now on the partition serves exactly `models`, once every `duty_ms`.
-    drain,    ///< Wait until the partition has ended what it was given of `model`.
+    drain,    ///< Wait until the partition has finished its requests for `model`.
     unload,   ///< Free the memory of `model` there.
     destroy,  ///< Remove the partition, which holds no model.
   };
@@ -41,17 +41,17 @@ struct transition_step {
   device_share size;
   model_id model{};                    ///< Of load, warm_up, drain and unload.
   double duty_ms = 0;                  ///< Of serve.
-  std::vector<placed_model> models{};  ///< Of serve; requests are shared out by their rates.
+  std::vector<placed_model> models{};  ///< Of serve; requests are distributed by their rates.
 };
 
-/// How to get to the next plan.
+/// The steps to the next plan.
 struct transition {
   std::vector<transition_step> steps;
-  std::vector<live_gpulet> after;  ///< What is in service at the end.
+  std::vector<live_gpulet> after;  ///< The gpu-lets at the end.
   std::vector<model_id>
-      interrupted;        ///< Models that are unserved for a while; see `plan_transition`.
-  plan left_out{};        ///< Gpu-lets of the next plan that have no device, as it names them.
-  std::size_t loads = 0;  ///< Models loaded: what a transition costs.
+      interrupted;        ///< Models that are temporarily unserved; see `plan_transition`.
+  plan left_out{};        ///< Gpu-lets of the next plan without a device, under its ids.
+  std::size_t loads = 0;  ///< Models loaded: the cost of a transition.
 };
 
 /// Limits that hold at every step.
@@ -59,7 +59,7 @@ struct transition_limits {
   std::uint32_t gpus = 1;  ///< At least 1.
   std::uint32_t max_gpulets_per_gpu = 2;
   double memory_mb = std::numeric_limits<double>::infinity();
-  /// Devices that are left as they are: no step touches them, and no gpu-let of the next plan goes
+  /// Devices that stay unchanged: no step touches them, and no gpu-let of the next plan is placed
   /// there. Each below `gpus`.
   std::vector<device_id> set_aside{};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// All that gpu-lets of each size can do: the Pareto-optimal rate vectors.
+/// All rates that gpu-lets of each size can carry: the Pareto-optimal rate vectors.
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
@@ -22,21 +22,21 @@ namespace cohort::packing {
 
 /// For each size the rate vectors b / Σ L(b) of all batch vectors b that keep the SLOs: a gpu-let
 /// of that size, or of a smaller one in its place, carries a vector of rates if and only if it is
-/// at most one of these. Only those that no other exceeds are kept. Made for one demand, a set is
-/// far smaller: no rate is above what is asked for. Thread safety: immutable.
+/// at most one of these. Only vectors that no other one dominates are kept. A set made for one
+/// demand is far smaller: its rates are at most those of the demand. Thread safety: immutable.
 class configuration_set {
  public:
-  /// @param models Which models of the grid may occur; the rates are in their order.
-  /// @param max_vectors Batch vectors to look at, over all sizes, before giving up; comparing one
-  ///        with 64 others counts as looking at one more.
-  /// @param stop Asked now and then; true gives up. None: never.
-  /// @param useful_rps By model of the grid: of rates above these no use is made; at least 0.
-  ///        Empty: all are useful.
+  /// @param models Models of the grid that may occur; the rates are in their order.
+  /// @param max_vectors Limit on batch vectors to visit, over all sizes; comparing one with 64
+  /// others counts as one more.
+  /// @param stop Called now and then; true gives up. None: never.
+  /// @param useful_rps By model of the grid: higher rates are of no use; at least 0. Empty: all are
+  /// useful.
   configuration_set(const latency_grid& grid, slo_rule rule, std::vector<std::uint32_t> models,
                     std::uint64_t max_vectors = 20'000'000, std::function<bool()> stop = {},
                     std::vector<double> useful_rps = {});
 
-  /// Whether all batch vectors were looked at: if not, there are rates that are missing.
+  /// Whether all batch vectors were visited; if not, rates are missing.
   [[nodiscard]] bool complete() const noexcept { return complete_; }
   [[nodiscard]] const std::vector<std::uint32_t>& models() const noexcept { return models_; }
   [[nodiscard]] slo_rule rule() const noexcept { return rule_; }
@@ -46,7 +46,7 @@ class configuration_set {
       return useful_rps_.empty() || rates_rps[m] <= useful_rps_[m];
     });
   }
-  /// Whether it was made for some rates, not for all.
+  /// Whether it was made for limited rates.
   [[nodiscard]] bool limited() const noexcept { return !useful_rps_.empty(); }
   /// Number of configurations of a size.
   [[nodiscard]] std::size_t count(std::size_t size) const noexcept {
@@ -65,9 +65,9 @@ class configuration_set {
   struct list {
     std::vector<double> rates;
     std::vector<std::size_t> size;
-    std::size_t prune_at = 20'000;  // Bounds the memory: what is dominated goes early.
+    std::size_t prune_at = 20'000;  // Bounds the memory by removing dominated vectors early.
   };
-  /// What the enumeration may still cost.
+  /// Remaining limits of the enumeration.
   struct limits {
     std::uint64_t vectors;
     std::function<bool()> stop;
@@ -76,8 +76,8 @@ class configuration_set {
   void descend(const latency_grid& grid, std::size_t size, std::size_t k, double sum, double room,
                std::vector<std::uint32_t>& batches, list& into, limits& left);
   void keep_best(list& l, limits& left);
-  /// A smaller batch would do: in a cycle of `duty_ms` it carries all that is useful. Smaller means
-  /// one that takes less time; of those that take as long only the largest is looked at.
+  /// Whether a smaller batch suffices: in a cycle of `duty_ms` it carries all that is useful.
+  /// Smaller means taking less time; of batches with the same time only the largest is considered.
   [[nodiscard]] bool idle(const latency_grid& grid, std::size_t size, std::uint32_t m,
                           std::uint32_t batch, double duty_ms) const noexcept {
     if (useful_rps_.empty()) return false;
@@ -112,7 +112,7 @@ inline configuration_set::configuration_set(const latency_grid& grid, slo_rule r
   }
 }
 
-/// `sum`: Σ L of the models before the k-th; `room`: the most that Σ L may become for their SLOs.
+/// @param sum Σ L of the models before the k-th. @param room The largest Σ L that their SLOs allow.
 inline void configuration_set::descend(const latency_grid& grid, std::size_t size, std::size_t k,
                                        double sum, double room, std::vector<std::uint32_t>& batches,
                                        list& into, limits& left) {
@@ -133,7 +133,7 @@ inline void configuration_set::descend(const latency_grid& grid, std::size_t siz
     into.size.push_back(size);
     if (into.size.size() > into.prune_at) {
       keep_best(into, left);
-      // Where nearly all are worth keeping, pruning again at once would be for nothing.
+      // If nearly all are worth keeping, pruning again at once would be useless.
       into.prune_at = std::max(into.prune_at, 2 * into.size.size());
     }
     return;
@@ -157,14 +157,14 @@ inline void configuration_set::descend(const latency_grid& grid, std::size_t siz
   batches[k] = 0;
 }
 
-/// Drops what another one is at least equal to everywhere. Quadratic in what is kept: once
-/// stopped, it keeps what it has looked at, and the set is not complete.
+/// Drops vectors dominated by another. Quadratic in the vectors kept: if stopped, it keeps those
+/// visited, and the set is not complete.
 inline void configuration_set::keep_best(list& l, limits& left) {
   const std::size_t n = models_.size();
   std::vector<std::size_t> order(l.size.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // Relative to the largest rate of each model, so that all count alike; in descending order of
-  // the sum nothing can be dominated by what comes later.
+  // Relative to the largest rate of each model, so that all count alike; in descending order of the
+  // sum no vector is dominated by a later one.
   std::vector<double> scale(n, 0.0);
   for (std::size_t i = 0; i < l.rates.size(); ++i) {
     scale[i % n] = std::max(scale[i % n], l.rates[i]);

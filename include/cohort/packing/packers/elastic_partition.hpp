@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Elastic partitioning: devices are cut as each model needs it.
+/// Elastic partitioning: devices are cut as each model needs.
 #pragma once
 
 #include <cohort/packing/model/feasibility.hpp>
@@ -24,7 +24,7 @@ namespace cohort::packing {
 
 namespace detail {
 
-/// Places one model, of which a gpu-let of size `knee` makes best use.
+/// Places one model that uses a gpu-let of size `knee` best.
 /// @returns The rate that could not be placed.
 template <fit_policy Fit = tightest>
 double place(workspace& w, std::uint32_t model, double rate, std::size_t knee,
@@ -54,13 +54,13 @@ double place(workspace& w, std::uint32_t model, double rate, std::size_t knee,
 }  // namespace detail
 
 /// gpu-let's algorithm 1. For each model, until its rate is served: the ideal size is the smaller
-/// of its knee and the smallest size that carries the rest of its rate; the smallest free gpu-let
-/// at least as large is taken, cutting a whole device if need be; but if a gpu-let in use can carry
-/// that rate too, it does, and the cut is undone. When no free gpu-let is large enough, the rest
+/// of its knee and the smallest size that carries the rest of its rate; it takes the smallest free
+/// gpu-let at least as large, cutting a whole device if necessary; but if a gpu-let in use can also
+/// carry that rate, it is used and the cut is undone. If no free gpu-let is large enough, the rest
 /// goes where most of it can still be carried.
 /// @tparam Order Which model is placed first.  @tparam Knee The size at which a model is cheapest.
-/// @tparam Fit Which free gpu-let it takes.
-/// Complexity: O((models + gpus) · gpulets). Thread safety: immutable.
+/// @tparam Fit Which free gpu-let it takes. Complexity: O((models + gpus) · gpulets). Thread
+/// safety: immutable.
 template <order_policy Order = rate_descending, knee_policy Knee = largest_curvature,
           fit_policy Fit = tightest>
 struct basic_elastic {
@@ -75,7 +75,7 @@ struct basic_elastic {
     return place_in_order(grid, problem, ordered_models(order, grid, problem), knee, choice);
   }
 
-  /// The same with the models in the order given, each at most once.
+  /// Places the models in the given order, each at most once.
   [[nodiscard]] static packing_result place_in_order(const latency_grid& grid,
                                                      const packing_problem& problem,
                                                      std::span<const std::uint32_t> models,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Elastic partitioning that checks both sides of every device instead of padding.
+/// Elastic partitioning that checks both gpu-lets of every device instead of padding.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -75,7 +75,7 @@ class two_sided_devices {
  private:
   struct device {
     std::vector<neighbour> lets{};
-    std::vector<std::uint32_t> room_pct{};  // By gpu-let: what it may be cut into while it is free.
+    std::vector<std::uint32_t> room_pct{};  // By gpu-let: sizes it may be cut into while free.
     double memory_mb = 0;
   };
   struct position {
@@ -83,8 +83,8 @@ class two_sided_devices {
     std::size_t let;
   };
 
-  /// The smallest free gpu-let of at least the ideal size that keeps both sides' promises, whole or
-  /// cut; but a gpu-let in use that carries as much, if there is one.
+  /// Fills the smallest free gpu-let of at least the ideal size that keeps both sides' promises,
+  /// whole or cut; or a gpu-let in use that carries as much, if there is one.
   double fill_free(std::uint32_t model, double left, std::size_t ideal) {
     std::vector<position> free;
     for (std::size_t d = 0; d < devices_.size(); ++d) {
@@ -113,7 +113,7 @@ class two_sided_devices {
     return 0;
   }
 
-  /// As much as possible into the gpu-let, free or in use, that takes most.
+  /// Fills the gpu-let, free or in use, that takes most, as much as possible.
   double fill_largest(std::uint32_t model, double left, double rate) {
     double most = rate * tolerance;
     std::optional<position> best;
@@ -135,7 +135,7 @@ class two_sided_devices {
     return most;
   }
 
-  /// A free gpu-let may be cut; the rest of it becomes free.
+  /// Cuts a free gpu-let if allowed; the rest of it becomes free.
   void cut(device& d, std::size_t let, std::size_t size) const {
     if (d.lets.size() >= grid_.options().max_gpulets_per_gpu || d.lets[let].size < size) return;
     const std::uint32_t rest_pct = d.room_pct[let] - grid_.size_pct(size);
@@ -182,9 +182,9 @@ class two_sided_devices {
 
 }  // namespace detail
 
-/// gpu-let's algorithm 1 with interference taken as published: latencies are as measured, and each
-/// placement must keep the promises of both gpu-lets of its device, as they are at that time. What
-/// is placed early is not protected from what comes late, only refuses it: `elastic_int` on a
+/// gpu-let's algorithm 1 with interference as published: latencies are as measured, and each
+/// placement must keep the promises of both gpu-lets of its device at that time. An early placement
+/// is not protected by a margin; it only blocks later ones that would break it. `elastic_int` on a
 /// padded grid admits far more.
 /// @tparam Order Which model is placed first.  @tparam Knee The size at which a model is cheapest.
 /// Complexity: O((models + gpus) · gpulets · 24 fits). Thread safety: immutable.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Decides truly whether a demand can be served: finds a plan, proves that there is none, or says
-/// that it does not know.
+/// Decides whether a demand can be served: finds a plan, proves that there is none, or reports that
+/// it does not know.
 #pragma once
 
 #include <cohort/packing/model/latency_grid.hpp>
@@ -26,13 +26,12 @@
 
 namespace cohort::packing {
 
-/// First a bound by work, which is known in no time for any number of models; then every heuristic;
-/// then a linear program over ways to fill gpu-lets, which may exclude all plans, and plans rounded
-/// from it; then, layout by layout of the devices, a
-/// branch and bound over Pareto-optimal configurations of gpu-lets. It ends with the first plan.
-/// Anytime: cut by its limits or by `stop` it says `unknown`. `bound` always holds the best one
-/// that was proved. Memory is checked but not searched over: where it binds, a demand may be called
-/// `unknown` too. Thread safety: immutable. A packer.
+/// Tries, in this order: a bound by work, which is fast for any number of models; every heuristic;
+/// a linear program over ways to fill gpu-lets, which may exclude all plans, and plans rounded from
+/// it; then, layout by layout of the devices, a branch and bound over Pareto-optimal configurations
+/// of gpu-lets. It ends with the first plan. Anytime: if its limits or `stop` cut it, it returns
+/// `unknown`. `bound` always holds the best proved one. Memory is checked but not searched over: if
+/// it binds, the result may also be `unknown`. Thread safety: immutable. A packer.
 class exact_partition {
  public:
   struct options {
@@ -44,14 +43,14 @@ class exact_partition {
     std::uint64_t max_vectors = 20'000'000;
     /// Tries to round the linear program, in all.
     std::uint64_t max_roundings = 64;
-    /// Asked now and then; true cuts the search. None: never. A driver compares its clock here.
+    /// Called now and then; true cuts the search. None: never. A driver checks its clock here.
     std::function<bool()> stop{};
   };
 
   exact_partition() = default;
   explicit exact_partition(options o) : options_{std::move(o)} {}
 
-  /// Makes the configurations of the models in demand, once the heuristics have had their turn.
+  /// Makes the configurations of the models in demand if the heuristics find no plan.
   [[nodiscard]] packing_result operator()(const latency_grid& grid,
                                           const packing_problem& problem) const {
     return with_sets(grid, problem, [&](std::vector<std::uint32_t> models) {
@@ -60,8 +59,8 @@ class exact_partition {
                                                        problem.rates_rps);
     });
   }
-  /// With configurations made before, of the same grid and rule and of all models in demand: many
-  /// demands can share them.
+  /// Uses given configurations, of the same grid and rule and of all models in demand: many demands
+  /// can share them.
   [[nodiscard]] packing_result operator()(const latency_grid& grid, const packing_problem& problem,
                                           const configuration_set& set) const {
     check_set(grid, problem, set);
@@ -70,15 +69,15 @@ class exact_partition {
       return std::shared_ptr<const configuration_set>{std::shared_ptr<const void>{}, &set};
     });
   }
-  /// With configurations from `sets(models)`, a shared_ptr to the configurations of at least these
-  /// models, of the same grid and rule: asked only once the demand is not known to be impossible
-  /// and no heuristic serves it. One that is not complete is not used.
+  /// Uses configurations from `sets(models)`, a shared_ptr to the configurations of at least these
+  /// models, of the same grid and rule. It is called only if no heuristic serves the demand and it
+  /// is not known to be impossible. Incomplete ones are not used.
   template <class Sets>
   [[nodiscard]] packing_result with_sets(const latency_grid& grid, const packing_problem& problem,
                                          Sets&& sets) const {
     check_problem(grid, problem);
     if (packing_result no = refuse_impossible(grid, problem); !no.reason.empty()) {
-      no.bound = 0;  // However small the rates are.
+      no.bound = 0;  // However small the rates.
       return no;
     }
     const double bound = work_bound(grid, problem);
@@ -132,20 +131,20 @@ class exact_partition {
   }
 
  private:
-  /// Before configurations are made: they cost more.
+  /// Number before configurations are made, which cost more.
   static constexpr std::uint64_t first_roundings = 8;
-  /// In demand, for linear programs over them.
+  /// Limit of models in demand for these linear programs.
   static constexpr std::size_t most_models = 64;
 
   [[nodiscard]] bool stopped() const { return options_.stop && options_.stop(); }
-  /// The branch and bound; leaves the plan in `found`, if there is one.
+  /// The branch and bound; leaves the plan, if any, in `found`.
   template <class Sets>
   detail::cover_verdict search(const latency_grid& grid, const packing_problem& problem,
                                const std::vector<std::uint32_t>& models, Sets& sets,
                                packing_result& found) const {
     std::shared_ptr<const configuration_set> set = sets(models);
     check_set(grid, problem, *set);
-    // What is too much for all demands may be little for this one.
+    // The set may be too large for all demands and small for this one.
     if (!set->complete() && !set->limited() && !stopped()) {
       set = std::make_shared<const configuration_set>(
           grid, problem.rule, models, options_.max_vectors, options_.stop, problem.rates_rps);

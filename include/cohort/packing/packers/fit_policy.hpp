@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which free gpu-let a model takes, among those that are large enough: fit policies.
+/// Choose the free gpu-let for a model among those that are large enough: fit policies.
 #pragma once
 
 #include <cohort/packing/model/latency_grid.hpp>
@@ -11,8 +11,8 @@
 namespace cohort::packing {
 
 /// Gives a free gpu-let of size `size` a key for a model that needs `needed` (indices of the grid,
-/// `size` at least `needed`): the smallest key is taken, of equals the one that became free first.
-/// Semantics: a pure function. Models: `tightest`, `roomiest`, `first_free`.
+/// `size` at least `needed`): the smallest key is taken, among equals the one that became free
+/// first. Semantics: a pure function. Models: `tightest`, `roomiest`, `first_free`.
 template <class F>
 concept fit_policy = std::copy_constructible<F> && requires(const F& f, const latency_grid& grid,
                                                             std::size_t needed, std::size_t size) {
@@ -28,7 +28,7 @@ struct tightest {
 };
 static_assert(fit_policy<tightest>);
 
-/// Worst fit: the largest, so that what is left of it stays useful.
+/// Worst fit: the largest, so that its rest stays useful.
 struct roomiest {
   [[nodiscard]] double operator()(const latency_grid& grid, std::size_t,
                                   std::size_t size) const noexcept {
@@ -37,7 +37,7 @@ struct roomiest {
 };
 static_assert(fit_policy<roomiest>);
 
-/// First fit: whichever became free first.
+/// First fit: the one that became free first.
 struct first_free {
   [[nodiscard]] double operator()(const latency_grid&, std::size_t, std::size_t) const noexcept {
     return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Best fit on every way to cut the devices.
+/// Best fit on every layout of the devices.
 #pragma once
 
 #include <cohort/packing/model/latency_grid.hpp>
@@ -21,15 +21,15 @@
 namespace cohort::packing {
 
 /// gpu-let's reference scheduler: cuts the devices in every way, and places the models on each by
-/// best fit, until one way serves all; a model's knee is taken over the sizes at hand. Source:
+/// best fit, until one serves all; a model's knee is computed over the available sizes. Source:
 /// gpu-let, section 6.2. Despite the published name it is not optimal. Complexity: that of
-/// `basic_elastic` times the combinations of layouts, which grow with the power of the devices.
+/// `basic_elastic` times the combinations of layouts, which grow exponentially with the devices.
 template <order_policy Order = rate_descending, knee_policy Knee = largest_curvature>
 struct basic_ideal {
   [[no_unique_address]] Order order{};
   [[no_unique_address]] Knee knee{};
   std::uint64_t max_combinations = 1'000'000;  ///< Gives up after so many.
-  std::function<bool()> stop{};                ///< Asked before each; true gives up. None: never.
+  std::function<bool()> stop{};                ///< Called before each; true gives up. None: never.
 
   [[nodiscard]] packing_result operator()(const latency_grid& grid,
                                           const packing_problem& problem) const {

@@ -60,8 +60,7 @@ struct largest_curvature {
 };
 static_assert(knee_policy<largest_curvature>);
 
-/// The size that adds most capacity for each percent that it has more than the size before.
-/// O(sizes).
+/// The size with the largest gain in capacity per percent over the previous size. O(sizes).
 struct best_marginal_gain {
   [[nodiscard]] std::size_t operator()(const latency_grid& grid, std::uint32_t model,
                                        std::span<const std::size_t> sizes) const noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// In which order a greedy packer places the models.
+/// The order in which a greedy packer places the models.
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
@@ -32,7 +32,7 @@ struct rate_descending {
 };
 static_assert(order_policy<rate_descending>);
 
-/// The smallest rate times SLO first: those that leave the smallest batches.
+/// The smallest rate times SLO first: models with the smallest batches.
 struct rate_slo_ascending {
   [[nodiscard]] double operator()(const latency_grid& grid, const packing_problem& p,
                                   std::uint32_t model) const noexcept {
@@ -41,7 +41,7 @@ struct rate_slo_ascending {
 };
 static_assert(order_policy<rate_slo_ascending>);
 
-/// The model first that needs the most of a whole device.
+/// The model that needs most of a whole device first.
 struct load_descending {
   [[nodiscard]] double operator()(const latency_grid& grid, const packing_problem& p,
                                   std::uint32_t model) const noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Every heuristic, one after the other, until one has a plan.
+/// Tries every heuristic in turn until one finds a plan.
 #pragma once
 
 #include <cohort/packing/model/latency_grid.hpp>
@@ -23,16 +23,17 @@
 
 namespace cohort::packing {
 
-/// Elastic partitioning with its published orders, each with all three knees; squishy bin packing
-/// on devices cut into each of the sizes; self-tuning; elastic partitioning with the other fits,
-/// then with every order of the models (the first `max_orders` of them, from ascending rate times
-/// SLO on); the first `max_combinations` ways of `ideal`. The first plan that serves all.
-/// Complexity: that of its packers, in turn. Thread safety: immutable. A packer.
+/// Tries, in this order: elastic partitioning with its published orders, each with all three knees;
+/// squishy bin packing on devices cut into each of the sizes; self-tuning; elastic partitioning
+/// with the other fits, then with every order of the models (the first `max_orders` of them, from
+/// ascending rate times SLO on); the first `max_combinations` ways of `ideal`. Returns the first
+/// plan that serves all. Complexity: that of its packers, in turn. Thread safety: immutable. A
+/// packer.
 struct portfolio {
   std::uint32_t max_orders = 120;
   std::uint64_t max_combinations = 2000;  ///< Of ways to cut the devices, for `ideal`.
   std::function<bool()>
-      stop{};  ///< Asked after the first plan was tried; true gives up. None: never.
+      stop{};  ///< Called after the first plan was tried; true gives up. None: never.
 
   [[nodiscard]] packing_result operator()(const latency_grid& grid,
                                           const packing_problem& problem) const {
@@ -44,7 +45,7 @@ struct portfolio {
       return last.schedulable();
     };
     const auto stopped = [this] { return stop && stop(); };
-    // By every knee.
+    // With every knee.
     const auto in_order = [&]<class Fit>(const std::vector<std::uint32_t>& models, Fit fit) {
       const auto by = [&]<class Knee>(Knee knee) {
         using packer = basic_elastic<rate_descending, Knee, Fit>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Partitions in space alone: no two models share a gpu-let.
+/// Partitions only in space: no two models share a gpu-let.
 #pragma once
 
 #include <cohort/packing/model/feasibility.hpp>
@@ -21,9 +21,9 @@
 namespace cohort::packing {
 
 /// GSLICE, guided by profiles: each model gets partitions of the size that serves it best, or of
-/// the smallest that carries the rest of its rate, cut from free devices; when none is that large,
-/// the largest free one. What its self-tuning would find by trial is known beforehand. Source:
-/// gpu-let, section 6.1. Complexity: O(gpulets²). Thread safety: immutable.
+/// the smallest that carries the rest of its rate, cut from free devices; if none is that large,
+/// the largest free one. Profiles replace its self-tuning by trial. Source: gpu-let, section 6.1.
+/// Complexity: O(gpulets²). Thread safety: immutable.
 template <order_policy Order = rate_descending, knee_policy Knee = largest_curvature>
 struct basic_self_tuning {
   [[no_unique_address]] Order order{};
@@ -41,7 +41,7 @@ struct basic_self_tuning {
       while (left > rate * tolerance) {
         std::size_t size = std::min(best, least_size(grid, problem.rule, m, left));
         std::optional<std::size_t> chosen = w.best_fit(size, m);
-        // Nothing that large is free: the largest that is.
+        // If no free one is that large: the largest free one.
         while (!chosen && size > 0) chosen = w.best_fit(--size, m);
         const double part =
             chosen ? std::min(left, grid.capacity_rps(m, w.cut_size(*chosen, size))) : 0;

@@ -20,24 +20,24 @@
 
 namespace cohort::packing {
 
-/// Nexus: a model's rate is first served by partitions that it saturates; what is left of each
-/// model, in decreasing occupancy, is merged into the partition that ends fullest, or opens one.
-/// Every device is cut into `parts` equal partitions. Source: Nexus (SOSP 2019), algorithm 1;
-/// gpu-let, section 3. Complexity: O(models²). Thread safety: immutable.
+/// Nexus: partitions that a model saturates serve its rate first; the residue of each model, in
+/// decreasing occupancy, is merged into the partition that ends fullest, or opens one. Every device
+/// is cut into `parts` equal partitions. Source: Nexus (SOSP 2019), algorithm 1; gpu-let, section
+/// 3. Complexity: O(models²). Thread safety: immutable.
 struct basic_squishy {
   std::uint32_t parts = 1;  ///< Partitions of a device; at least 1, and 100 / parts in the grid.
 
   [[nodiscard]] packing_result operator()(const latency_grid& grid,
                                           const packing_problem& problem) const;
 };
-/// One partition a device: sharing in time alone.
+/// One partition a device: sharing only in time.
 inline constexpr basic_squishy squishy{.parts = 1};
 /// Devices cut in halves.
 inline constexpr basic_squishy squishy_even{.parts = 2};
 
 namespace detail {
 
-/// A partition while it is packed.
+/// A partition being packed.
 struct squishy_node {
   std::vector<gpulet_load> loads;
   double duty_ms = 0;
@@ -46,7 +46,7 @@ struct squishy_node {
   bool open = true;
 };
 
-/// What is left of a model once it saturates no more partitions.
+/// The rest of a model's rate when it saturates no more partitions.
 struct residue {
   gpulet_load load;
   double duty_ms = 0;
@@ -70,7 +70,7 @@ inline residue make_residue(const latency_grid& grid, std::size_t size, std::uin
   return best;
 }
 
-/// The node with the residue in it: D the smaller of both, b = ⌈r D⌉. Not open if infeasible.
+/// The node merged with the residue: D the smaller of both, b = ⌈r D⌉. Not open if infeasible.
 inline squishy_node merged(const latency_grid& grid, std::size_t size, const packing_problem& p,
                            const squishy_node& node, const residue& r) {
   squishy_node n = node;

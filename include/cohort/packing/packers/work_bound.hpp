@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How much of a demand any plan can serve at most: a bound by work, for any number of models.
+/// An upper bound on the multiple of a demand that any plan can serve: by work, for any number of
+/// models.
 #pragma once
 
 #include <cohort/packing/model/feasibility.hpp>
@@ -22,14 +23,14 @@ namespace cohort::packing {
 
 namespace detail {
 
-/// Prices of the sizes, at least 0, and what a device of these prices is worth at most.
+/// Prices of the sizes, at least 0, and the largest worth of a device at these prices.
 ///
-/// Of a gpu-let of size s with duty cycle D a model with batch b takes the part L(b) / D and gets a
-/// rate of at most min(b / D, r), where r is all that is asked of it: of the part that it takes it
-/// makes at most the rate u(s) = max min(b, r D) / L(b), with the largest D that its SLO allows. So
-/// with prices w of the sizes a demand is worth at least Σ r · min w(s) / u(s), and a device the
-/// largest Σ w of what it can be cut into: a bound for any prices. The best ones maximise a concave
-/// function of as many variables as there are sizes: cutting planes.
+/// In a gpu-let of size s with duty cycle D, a model with batch b takes the fraction L(b) / D and
+/// gets a rate of at most min(b / D, r), where r is its whole demand. Per fraction taken it
+/// achieves at most the rate u(s) = max min(b, r D) / L(b), with the largest D that its SLO allows.
+/// So with prices w of the sizes a demand is worth at least Σ r · min w(s) / u(s), and a device at
+/// most the largest Σ w of a layout: a bound for any prices. The best ones maximise a concave
+/// function with one variable per size: cutting planes.
 class size_prices {
  public:
   size_prices(const latency_grid& grid, const packing_problem& problem)
@@ -40,7 +41,7 @@ class size_prices {
     limit(std::numeric_limits<double>::infinity());
   }
 
-  /// Models make of a part of a gpu-let what they can at `multiple` times the demand, at most.
+  /// Limits the rates that models achieve to those useful at `multiple` times the demand.
   void limit(double multiple) {
     for (std::size_t m = 0; m < grid_.models(); ++m) {
       if (problem_.rates_rps[m] <= 0) continue;
@@ -59,7 +60,7 @@ class size_prices {
     }
   }
 
-  /// What the demand is worth at least; leaves the work of each size in `cut_`.
+  /// Lower bound on the demand's worth; leaves the work of each size in `cut_`.
   double demand_worth(std::span<const double> w) {
     std::ranges::fill(cut_, 0.0);
     double sum = 0;
@@ -81,9 +82,9 @@ class size_prices {
     return sum;
   }
 
-  /// What a device is worth at most; leaves its gpu-lets of each size in `layout_`.
+  /// Upper bound on a device's worth; leaves its gpu-lets of each size in `layout_`.
   double device_worth(std::span<const double> w) {
-    // best[k · 101 + p]: of k gpu-lets with p percent in all.
+    // best[k · 101 + p]: of k gpu-lets with p percent in total.
     constexpr std::size_t row = 101;
     best_.assign((places_ + 1) * row, 0.0);
     last_.assign((places_ + 1) * row, grid_.sizes());
@@ -110,15 +111,16 @@ class size_prices {
     return best_[places_ * row + row - 1];
   }
 
-  /// By size: how many of them the device that was valued last has.
+  /// By size: number of gpu-lets of the device valued last.
   [[nodiscard]] const std::vector<double>& layout() const noexcept { return layout_; }
 
-  /// No multiple of the demand above this one can be served. Stops once it no longer improves.
+  /// Upper bound on the multiple of the demand that can be served. Stops once it no longer
+  /// improves.
   double solve() {
     const std::size_t n = grid_.sizes();
     std::vector<double> w(n);
     for (std::size_t s = 0; s < n; ++s) w[s] = grid_.size_pct(s) / 100.0;
-    // Variables: the prices, and last what the demand is worth with them. A device is worth 1.
+    // Variables: the prices, and last the demand's worth. A device is worth 1.
     std::vector<double> objective(n + 1, 0.0);
     objective[n] = 1;
     dense_simplex master{objective};
@@ -147,7 +149,7 @@ class size_prices {
         master.add_row(row, 1);
       }
       const std::vector<double> x = master.solve();
-      // No prices are better than the program over what is known of them.
+      // The linear program over the known cuts bounds all prices.
       if (x[n] > 0 && best <= problem_.gpus / x[n] * (1 + 1e-7)) break;
       w.assign(x.begin(), x.end() - 1);
     }
@@ -170,23 +172,24 @@ class size_prices {
 
 }  // namespace detail
 
-/// How far below 1 a bound must be to prove that a demand cannot be served: by more than rounding
-/// and the tolerances of plans make up.
+/// How far below 1 a bound must be to prove that a demand cannot be served: more than rounding and
+/// the tolerances of plans.
 inline constexpr double proof_margin = 1e-7;
 
-/// No multiple of the demand above this one can be served by any plan, for the devices have no time
-/// for more: first as if every model always had its largest throughput (the linear program over all
-/// ways to cut devices and all configurations of gpu-lets has this very value), then as if no model
-/// had more requests in a batch than come in the longest duty cycle that its SLO allows. Infinite
-/// without demand, 0 if a model cannot be served on any size. Memory is not looked at.
-/// @throws config_error If the problem is out of range.
-/// Complexity: some tens of passes over models · sizes · batches; 1000 models: milliseconds. Pure.
+/// Upper bound on the multiple of the demand that any plan can serve, from the devices' time: first
+/// as if every model always had its largest throughput (the linear program over all ways to cut
+/// devices and all configurations of gpu-lets has this same value), then with each batch limited to
+/// the requests that arrive in the longest duty cycle that its SLO allows. Infinite without demand,
+/// 0 if a model cannot be served on any size. Ignores memory.
+/// @throws config_error If the problem is out of range. Complexity: some tens of passes over models
+/// · sizes · batches; 1000 models: milliseconds. Pure.
 [[nodiscard]] inline double work_bound(const latency_grid& grid, const packing_problem& problem) {
   check_problem(grid, problem);
   detail::size_prices prices{grid, problem};
   double bound = prices.solve();
-  // What is known of the batches at one multiple holds for all smaller ones; and if that multiple
-  // cannot be served, no larger one can. First the demand itself, since most want to know of that.
+  // Limits on batches at one multiple hold for all smaller ones; and if that multiple cannot be
+  // served, no larger one can. The demand itself comes first, as callers mostly want to know about
+  // that.
   if (bound > 1 && std::isfinite(bound)) {
     prices.limit(1);
     if (const double as_asked = prices.solve(); as_asked < 1) bound = as_asked;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Spreading models over sub-clusters: the problem, what an assignment is worth, and whether it
-/// keeps the caps.
+/// Distributes models over sub-clusters: the problem, the value of an assignment, and a check of
+/// the caps.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -18,11 +18,11 @@
 
 namespace cohort::packing {
 
-/// A model as sub-clusters see it. All numbers at least 0.
+/// A model's demand. All numbers at least 0.
 struct subcluster_model {
   double rate_rps = 0;
   double static_mb = 0;   ///< Weights: every backend of the sub-cluster holds all of them.
-  double dynamic_mb = 0;  ///< While it runs: only the largest of a sub-cluster counts.
+  double dynamic_mb = 0;  ///< While running: only the sub-cluster's largest counts.
   double move_cost = 1;   ///< Of loading it elsewhere and unloading it here.
 };
 
@@ -33,8 +33,8 @@ struct subcluster_problem {
   std::uint32_t count = 1;                                     ///< Sub-clusters; at least 1.
   double memory_mb = std::numeric_limits<double>::infinity();  ///< Σ static + max dynamic; above 0.
   double rate_cap_rps = std::numeric_limits<double>::infinity();  ///< Σ rate; above 0.
-  /// What a megabyte of imbalance weighs in requests a second; at least 0. Negative: average rate
-  /// over average memory, so that both weigh alike.
+  /// Requests per second that weigh as much as one megabyte of imbalance; at least 0. Negative:
+  /// average rate over average memory, so that both weigh alike.
   double weight = -1;
   std::vector<std::uint32_t> current{};  ///< Sub-cluster of each model now; empty: none.
   double max_move_cost = std::numeric_limits<double>::infinity();  ///< Needs `current`.
@@ -82,10 +82,10 @@ inline void check_problem(const subcluster_problem& p) {
 /// The sub-cluster of each model.
 using subcluster_assignment = std::vector<std::uint32_t>;
 
-/// What an assignment is worth.
+/// The value of an assignment.
 struct subcluster_value {
   double objective = 0;         ///< max |rate − average| + weight · max |static memory − average|.
-  double rate_imbalance = 0;    ///< (max − min) / mean; 0 if the mean is.
+  double rate_imbalance = 0;    ///< (max − min) / mean; 0 if the mean is 0.
   double memory_imbalance = 0;  ///< Of the static memory, likewise.
   double move_cost = 0;         ///< From `current`.
 };
@@ -162,8 +162,8 @@ struct subcluster_sums {
   return broken;
 }
 
-/// A reason why no assignment can keep the caps, found without search; empty if there is none.
-/// @param name What to call the model of an index.
+/// A reason, found without search, why no assignment can keep the caps; empty if there is none.
+/// @param name Names the model of an index.
 template <class Name>
 [[nodiscard]] std::string why_impossible(const subcluster_problem& p, const Name& name) {
   double rate = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The best assignment of a few models to sub-clusters, with proof.
+/// Finds the best assignment of a few models to sub-clusters, with proof.
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
@@ -16,15 +16,15 @@
 
 namespace cohort::packing {
 
-/// What a complete search found.
+/// The result of a complete search.
 struct subcluster_proof {
-  bool complete = false;  ///< Nothing was left out: `best` is optimal, or, if empty, none exists.
+  bool complete = false;  ///< If true, `best` is optimal or, if empty, none exists.
   subcluster_assignment best{};
   double objective = std::numeric_limits<double>::infinity();
 };
 
-/// No assignment has a smaller objective than this: a single model may already be more than an
-/// average sub-cluster should have.
+/// A lower bound on the objective of any assignment: a single model may already exceed an average
+/// sub-cluster's share.
 [[nodiscard]] inline double subcluster_bound(const subcluster_problem& p) {
   double rate = 0;
   double memory = 0;
@@ -39,7 +39,7 @@ struct subcluster_proof {
 /// unless there is a current assignment. Meant for about a dozen models.
 class subcluster_exact {
  public:
-  /// @param max_nodes Gives up after so many partial assignments.
+  /// @param max_nodes Limit on partial assignments.
   subcluster_exact(const subcluster_problem& p, std::uint64_t max_nodes)
       : problem_{p}, left_{max_nodes}, order_(p.models.size()), a_(p.models.size(), 0) {
     check_problem(p);
@@ -103,7 +103,7 @@ class subcluster_exact {
     }
   }
 
-  /// What is above an average stays above it.
+  /// A sum above the average stays above it.
   [[nodiscard]] double bound() const noexcept {
     const double rate = *std::ranges::max_element(rate_) - average_rate_;
     const double memory = *std::ranges::max_element(memory_) - average_memory_;

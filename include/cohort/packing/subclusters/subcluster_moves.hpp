@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The same sub-clusters for fewer moves.
+/// Renumbers sub-clusters to save moves.
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
@@ -23,7 +23,7 @@ namespace detail {
 [[nodiscard]] inline std::vector<std::uint32_t> heaviest_matching(std::span<const double> weight,
                                                                   std::size_t n) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  // Columns count from 1; column 0 holds the row that is looking for one.
+  // Columns count from 1; column 0 holds the row being assigned.
   std::vector<double> row_price(n, 0.0);
   std::vector<double> column_price(n + 1, 0.0);
   std::vector<std::size_t> row_of(n + 1, n);
@@ -69,10 +69,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// An assignment of the same worth that moves less from `current`: sub-clusters are alike, so which
-/// number each has is free; and `current` itself where it keeps all caps and is worth as much, up
-/// to rounding. With at most `most_exact` sub-clusters no numbering moves less, O(count³); with
-/// more it is chosen greedily, O(models log models). Without `current`: as given.
+/// An equally good assignment with fewer moves from `current`: sub-clusters are alike, so their
+/// numbers are free. Returns `current` itself if it keeps all caps and is as good, up to rounding.
+/// With at most `most_exact` sub-clusters the numbering is optimal, O(count³); with more it is
+/// greedy, O(models log models). Without `current`: as given.
 /// @param a Keeps all caps.
 [[nodiscard]] inline subcluster_assignment with_fewest_moves(const subcluster_problem& p,
                                                              subcluster_assignment a,
@@ -91,7 +91,7 @@ namespace detail {
     }
     number = detail::heaviest_matching(kept, p.count);
   } else {
-    // What each pair of numbers, then and now, would save: summed over the models of the pair.
+    // Cost saved by each pair of old and new numbers: summed over the models of the pair.
     struct pair {
       std::uint64_t key;
       double saved;

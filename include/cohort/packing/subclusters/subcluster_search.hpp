@@ -19,20 +19,20 @@ namespace cohort::packing {
 
 /// Greedy, then annealing over moves and swaps, within all caps and the budget of moves. A value
 /// without clock or thread: its driver calls `run` until time is up and may read `best` at any
-/// time. The energy annealed is the sum of squares of the relative deviations, which a swap changes
-/// in O(1); the best assignment is chosen by the true objective.
-/// The caller keeps the problem alive. Thread safety: none. Memory: O(models + sub-clusters).
+/// time. The annealed energy is the sum of squares of the relative deviations, which a swap changes
+/// in O(1); the best assignment is chosen by the true objective. The caller keeps the problem
+/// alive. Thread safety: none. Memory: O(models + sub-clusters).
 class subcluster_search : detail::subcluster_state {
  public:
   /// Starts from `current` if there is one, else from a greedy assignment.
   /// @throws config_error If the problem is out of range.
   explicit subcluster_search(const subcluster_problem& p, std::uint64_t seed = 1);
 
-  /// Tries `steps` random changes. `from` and `to`, 0 to 1, are the parts of the whole search that
-  /// are over before and after: they set the temperature. O(steps · sub-clusters) at worst; a step
-  /// that changes nothing is O(1).
+  /// Tries `steps` random changes. `from` and `to`, 0 to 1, are the completed fractions of the
+  /// whole search before and after; they set the temperature. O(steps · sub-clusters) at worst; a
+  /// step that changes nothing is O(1).
   void run(std::uint64_t steps, double from, double to);
-  /// Puts the search back to the best assignment known, for another descent from it.
+  /// Resets the search to the best known assignment, for another descent from it.
   void restart();
 
   /// Whether an assignment that keeps all caps was found.
@@ -66,8 +66,8 @@ class subcluster_search : detail::subcluster_state {
   subcluster_assignment best_;
 };
 
-/// Runs a search until `progress()`, a part of 1, reaches 1 or nothing is left to gain. The first
-/// half of the time cools once; the rest descends again from the best, ever colder.
+/// Runs a search until `progress()`, a fraction, reaches 1 or no gain is left. The first half of
+/// the time cools once; the rest descends again from the best, at ever lower temperatures.
 template <class Progress>
 void improve(subcluster_search& search, Progress progress) {
   constexpr std::uint64_t chunk = 2048;
@@ -99,7 +99,7 @@ inline void subcluster_search::start_greedy() {
   std::iota(order.begin(), order.end(), 0U);
   detail::sort_stably(order, std::ranges::greater{},
                       [this](std::uint32_t i) { return std::max(rate_[i], weight_ * memory_[i]); });
-  // Each model, the largest first, goes where the sums of rates and memories so far stay evenest.
+  // Each model, the largest first, goes where the sums of rates and memories stay most even.
   std::vector<double> rate(problem_->count, 0.0);
   std::vector<double> memory(problem_->count, 0.0);
   std::vector<double> dynamic(problem_->count, 0.0);
@@ -140,7 +140,7 @@ inline bool subcluster_search::accept(double change, double temperature) noexcep
 inline void subcluster_search::try_move(double temperature) {
   const std::uint32_t i = below(where_.size());
   std::uint32_t to = below(problem_->count);
-  // Under a budget, going home gives moves back.
+  // With a budget of moves, returning a model regains some.
   if (!problem_->current.empty() && (next() & 1U) != 0) to = problem_->current[i];
   const std::uint32_t from = where_[i];
   if (to == from || !detail::within(cost_ + cost_change(i, to), problem_->max_move_cost)) return;
@@ -173,7 +173,7 @@ inline void subcluster_search::try_swap(double temperature) {
   cluster& b = clusters_[to];
   const double rate = rate_[k] - rate_[i];
   const double memory = memory_[k] - memory_[i];
-  // First without caps, which only make it worse: most swaps end here.
+  // First without caps, which can only make it worse: most swaps are rejected here.
   const double squares = 2 * rate * (a.rate - b.rate + rate) +
                          weight_ * weight_ * 2 * memory * (a.memory - b.memory + memory);
   if (squares > 30 * temperature && energy_ < 10) return;
@@ -198,7 +198,7 @@ inline void subcluster_search::try_swap(double temperature) {
 }
 
 inline void subcluster_search::keep_if_best() {
-  // The objective is at least the root of the mean square: what has far more energy cannot be best.
+  // The objective is at least the root mean square: with far more energy it cannot be the best.
   if (energy_ > 1.5 * best_energy_) return;
   double rate = 0;
   double memory = 0;
@@ -222,7 +222,7 @@ inline void subcluster_search::keep_if_best() {
 
 inline void subcluster_search::run(std::uint64_t steps, double from, double to) {
   if (problem_->count < 2) return;
-  // From swaps of whole models to those that no longer matter, as parts of the averages.
+  // From swaps of whole models down to insignificant ones, relative to the averages.
   const double hot = 1e-3;
   const double cold = 1e-9;
   for (std::uint64_t s = 0; s < steps; ++s) {

@@ -23,11 +23,11 @@
 
 namespace cohort::sim {
 
-/// Columns that the batch of a simulation begins with.
+/// Initial columns of the batch of a simulation.
 inline constexpr std::uint32_t decode_first_columns = 64;
 
-/// One run. The decode batch is the one that ships; its copy plans are counted, not executed.
-/// O(iterations · batch). Thread safety: none.
+/// One run. It uses the real decode batch; its copy plans are counted, not executed. O(iterations ·
+/// batch). Thread safety: none.
 class method_simulation {
  public:
   /// @throws config_error If a request has no prompt or output, `batch` is not in 1 to 65 536, or
@@ -104,13 +104,14 @@ class method_simulation {
   void run_group();
   void turn();
   std::uint32_t pick();
-  /// Lets virtual time pass for an iteration that computes `tokens` and reads `columns`.
+  /// Advances virtual time by an iteration that computes `tokens` and reads `columns`.
   void pass(std::uint64_t tokens, std::uint64_t columns);
-  /// One token for a slot's request. @returns Whether it was the last one.
+  /// Adds one token to a slot's request. @returns Whether it was the last one.
   bool emit(std::uint32_t slot);
   void emit_first(std::uint32_t request);
   void leave(std::uint32_t slot);
-  /// Columns read by an iteration before it appends, and those of them that unfinished rows own.
+  /// Columns read by an iteration before it appends, and those of them that belong to unfinished
+  /// rows.
   struct reads {
     std::uint64_t read = 0;
     std::uint64_t own = 0;
@@ -128,7 +129,7 @@ class method_simulation {
   decode_result result_;
   time_point now_{};
   std::vector<time_point> available_;  // When each may enter the batch.
-  std::vector<std::uint32_t> ready_;   // Requests by that instant, then in the order given.
+  std::vector<std::uint32_t> ready_;   // By that time, then by index.
   std::size_t next_ = 0;               // In ready_.
   std::vector<std::uint32_t> left_;    // Tokens to produce.
   std::vector<time_point> entered_;    // By slot.
@@ -147,7 +148,7 @@ inline void method_simulation::prefill_all() {
   }
   now_ = time_point{};
   if (options_.method == decode_method::baton) {
-    // What ends at prefill never enters.
+    // Requests that end at prefill never enter.
     std::erase_if(ready_, [&](std::uint32_t i) { return requests_[i].output == 1; });
   }
 }
@@ -237,7 +238,7 @@ inline void method_simulation::note_peak(std::uint32_t rows) {
   result_.peak_columns = std::max(result_.peak_columns, columns);
 }
 
-/// A group that stays together until its last member has finished.
+/// Runs a group that stays together until its last member has finished.
 inline void method_simulation::run_group() {
   const auto rows =
       static_cast<std::uint32_t>(std::min<std::size_t>(options_.batch, waiting_.size()));
@@ -293,7 +294,7 @@ inline void method_simulation::run_group() {
   for (std::uint32_t slot = 0; slot < rows; ++slot) leave(slot);
 }
 
-/// Fills the empty slots, runs one iteration, lets go of what has finished.
+/// Fills the empty slots, runs one iteration, releases finished requests.
 inline void method_simulation::turn() {
   const bool embeds = options_.method == decode_method::baton;
   const std::uint32_t old_rows = batch_.live();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// LLM batching in virtual time: what each way of forming decode batches costs.
+/// Compares methods of forming LLM decode batches in virtual time.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -22,10 +22,10 @@ struct decode_request {
 /// How requests share a batch.
 enum class decode_method : std::uint8_t {
   run_to_completion,  ///< Groups, prefilled together, all stay until the last has finished.
-  pd,                 ///< The same, prefilled apart in groups of similar length.
+  pd,                 ///< The same, but prefilled separately in groups of similar length.
   shaping,            ///< Prompts enter a running batch, padded: Baton without decoupled prefill.
   orca,               ///< Prompts enter a running batch, ragged: selective batching.
-  baton,              ///< Prefilled apart, then embedded in the running batch.
+  baton,              ///< Prefilled separately, then embedded in the running batch.
 };
 
 [[nodiscard]] constexpr std::string_view to_string(decode_method m) noexcept {
@@ -53,14 +53,15 @@ struct decode_cost {
   double per_column_ms = 0;
 };
 
-/// Who enters next; see kv/batch/pick_policy.hpp. Groups that run to completion are always fifo.
+/// Which request enters next; see kv/batch/pick_policy.hpp. Groups that run to completion are
+/// always fifo.
 enum class decode_pick : std::uint8_t { fifo, best_fit, priority };
 
 struct decode_options {
   decode_method method = decode_method::baton;
   std::uint32_t batch = 8;  ///< Slots; 1 to 65 536.
   decode_pick pick = decode_pick::fifo;
-  bool ragged = false;  ///< The kernel reads own columns only. Of orca always.
+  bool ragged = false;  ///< The kernel reads only own columns. Always for orca.
   decode_cost cost{};
   bool record_stays = false;
 };
@@ -73,7 +74,7 @@ struct decode_stay {
   time_point to{};
 };
 
-/// What a run counts; see docs/kv/decode.md for the exact meaning of each.
+/// Counts of a run; docs/kv/decode.md defines each.
 struct decode_result {
   std::uint64_t iterations = 0;
   std::uint64_t useful_tokens = 0;

@@ -19,15 +19,15 @@
 
 namespace cohort::sim {
 
-/// When prompts are prefilled, and what that computes for nobody.
+/// When prompts are prefilled, and the padding computed.
 struct decode_prefill {
   std::vector<time_point> done;  ///< By request.
   std::uint64_t padding = 0;     ///< Positions, of all requests in groups by length.
 };
 
-/// Prefills on a stream of its own: whenever it is free, the shortest prompts that have come, at
-/// most `rows` of them, for `per_token_ms` · rows · longest. The padding is that of all requests
-/// grouped by length, whenever they come. O(n log n).
+/// Prefills on a separate stream: whenever it is free, takes the shortest waiting prompts, at most
+/// `rows` of them, for `per_token_ms` · rows · longest. The padding is that of all requests grouped
+/// by length, whenever they arrive. O(n log n).
 /// @param rows At least 1.  @throws config_error If virtual time passes 10^10 ms.
 [[nodiscard]] inline decode_prefill prefill_beside(std::span<const decode_request> requests,
                                                    std::uint32_t rows, double per_token_ms) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What an LLM service promises and keeps in virtual time: options and results.
+/// An LLM service in virtual time with two latency promises: options and results.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -20,17 +20,17 @@ struct service_options {
   /// columns; prompt tokens cost per_token_ms each.
   decode_cost cost{};
   double prefill_ms = 0;  ///< Of a prefill run or piece, on top of its tokens; finite, at least 0.
-  /// Prefill is part of the iterations, in pieces; false: on a stream of its own.
+  /// If true, iterations include prefill in pieces; if false, it has its own stream.
   bool is_coupled = false;
   duration first_token = unbounded;     ///< From arrival to the first token; above 0.
   duration between_tokens = unbounded;  ///< Of any two tokens of a request; above 0.
-  std::uint32_t max_prepared = 16;      ///< Prefill pauses while so many wait for a slot.
+  std::uint32_t max_prepared = 16;      ///< Prefill pauses while this many wait for a slot.
   kv::prefill_limits prefill{.max_rows = 8, .max_waste = 0.25, .max_positions = 4096};
 };
 
-/// How a request fared.
+/// Outcome of a request.
 struct service_outcome {
-  time_point first_token = never;  ///< `never`: given up before.
+  time_point first_token = never;  ///< `never`: dropped before.
   time_point finish = never;
   duration longest_gap{0};  ///< Between two of its tokens.
 };
@@ -39,15 +39,15 @@ struct service_result {
   std::vector<service_outcome> outcomes;  ///< In the order of the requests.
   std::uint64_t good = 0;                 ///< Both promises kept, and finished.
   std::uint64_t first_in_time = 0;
-  std::uint64_t gaps_in_time = 0;  ///< Finished, and no gap too long.
-  std::uint64_t dropped = 0;       ///< Given up or refused for a first token that would be late.
-  std::uint64_t refused = 0;       ///< Of these, on arrival.
+  std::uint64_t gaps_in_time = 0;  ///< Finished, and every gap in time.
+  std::uint64_t dropped = 0;       ///< Dropped or refused because the first token would be late.
+  std::uint64_t refused = 0;       ///< Of these, refused on arrival.
   std::uint64_t iterations = 0;
   std::uint64_t groups = 0;  ///< Prefill groups.
   std::uint64_t tokens = 0;  ///< Produced.
   double seconds = 0;        ///< Virtual time from 0 to the last event.
 
-  /// Good requests a second of the time in which requests came.
+  /// Good requests per second, over the time of arrivals.
   [[nodiscard]] double good_share() const noexcept {
     return outcomes.empty() ? 1.0
                             : static_cast<double>(good) / static_cast<double>(outcomes.size());

@@ -21,15 +21,14 @@
 
 namespace cohort::sim {
 
-/// What prefill costs in a service, for `kv::slo_admission`.
+/// The cost of prefill in a service, for `kv::slo_admission`.
 [[nodiscard]] inline kv::linear_prefill prefill_latency_of(const service_options& o) noexcept {
   return {.fixed = from_ms(o.prefill_ms), .per_token = from_ms(o.cost.per_token_ms)};
 }
 
-/// One run. The scheduler is the one that ships; its copy plans are dropped. At one instant
-/// arrivals come first, then the end of prefill, then that of the iteration; then prefill starts,
-/// then the next iteration. A coupled iteration may carry prompts alone. O(events · waiting).
-/// Thread safety: none.
+/// One run. It uses the real scheduler; its copy plans are dropped. At one instant arrivals come
+/// first, then the end of prefill, then that of the iteration; then prefill starts, then the next
+/// iteration. A coupled iteration may carry only prompts. O(events · waiting). Thread safety: none.
 template <kv::admission_policy Admission>
 class service_simulation {
  public:
@@ -70,7 +69,8 @@ class service_simulation {
     last_.resize(requests.size());
   }
 
-  /// Called with each group that starts: void(std::span<kv::sequence* const>, time_point).
+  /// @param on_group Called with each group that starts: void(std::span<kv::sequence* const>,
+  /// time_point).
   template <class OnGroup>
   service_result run(OnGroup on_group);
   service_result run() {
@@ -78,7 +78,7 @@ class service_simulation {
   }
 
  private:
-  /// The scheduler's sink: nothing is stored, and ends are noted.
+  /// The scheduler's sink: stores nothing and notes ends.
   struct sink {
     service_simulation& self;
     void execute(const kv::copy_plan&) const noexcept {}
@@ -109,7 +109,7 @@ class service_simulation {
             .mean_iteration = mean_iteration_,
             .is_coupled = o_.is_coupled};
   }
-  /// Prefill of so many tokens alone, with the iterations that carry them if coupled.
+  /// Time to prefill `tokens` alone, with the iterations that carry them if coupled.
   [[nodiscard]] duration work_of(std::uint32_t tokens) const noexcept {
     const kv::linear_prefill latency = prefill_latency_of(o_);
     if (!o_.is_coupled) return latency({1, tokens, tokens});
@@ -117,7 +117,7 @@ class service_simulation {
     const std::uint32_t piece = std::clamp(scheduler_.prefill_chunk(load), 1U, tokens);
     return (load.iteration + latency({1, piece, piece})) * ((tokens + piece - 1) / piece);
   }
-  /// Until the group under way has been computed, which nothing interrupts.
+  /// Time until the running group has been computed; it is not interrupted.
   [[nodiscard]] duration busy() const noexcept {
     if (!o_.is_coupled) return prefill_end_ == never ? duration{0} : prefill_end_ - now_;
     std::uint64_t left = 0;
@@ -140,11 +140,11 @@ class service_simulation {
   kv::decode_scheduler<kv::by_priority, Admission> scheduler_;
   std::vector<kv::sequence> sequences_;
   std::vector<std::size_t> by_arrival_;
-  std::vector<time_point> last_;  // When the latest token came.
+  std::vector<time_point> last_;  // Time of the latest token.
   service_result result_;
-  std::vector<kv::sequence*> group_;  // Under prefill, the first not yet done in front.
+  std::vector<kv::sequence*> group_;  // Under prefill; the first is not done yet.
   std::uint64_t staged_ = 0;          // Tokens of the first that are done, if coupled.
-  std::uint64_t piece_ = 0;           // Tokens that the iteration under way carries.
+  std::uint64_t piece_ = 0;           // Tokens that the running iteration carries.
   duration mean_iteration_{0};
   time_point prefill_end_ = never;
   time_point iteration_end_ = never;
@@ -160,7 +160,7 @@ service_result service_simulation<Admission>::run(OnGroup on_group) {
   while (ended_ < requests_.size()) {
     time_point t = std::min(prefill_end_, iteration_end_);
     if (next_ < by_arrival_.size()) t = std::min(t, requests_[by_arrival_[next_]].arrival);
-    // Coupled, the next boundary asks anyway.
+    // If coupled, the next iteration boundary asks anyway.
     if (group_.empty() && (!o_.is_coupled || iteration_end_ == never)) {
       t = std::min(t, scheduler_.prefill_wake());
     }
@@ -240,7 +240,7 @@ void service_simulation<Admission>::start_prefill(sink& out, OnGroup& on_group) 
   const auto group = scheduler_.next_prefill(pace(), now_, out);
   if (group.empty()) return;
   on_group(group, now_);
-  for (kv::sequence* s : group) scheduler_.on_prefill_progress(*s, duration{0});  // It is `busy`.
+  for (kv::sequence* s : group) scheduler_.on_prefill_progress(*s, duration{0});  // In `busy`.
   ++result_.groups;
   group_.assign(group.begin(), group.end());
   if (o_.is_coupled) return;
@@ -269,7 +269,7 @@ void service_simulation<Admission>::start_iteration(sink& out) {
       time += prefill_latency_of(o_)({1, tokens, piece_});
     }
   }
-  time = std::max(duration{1}, time);  // It passes also where nothing costs any.
+  time = std::max(duration{1}, time);  // Time advances even if nothing costs any.
   mean_iteration_ += (time - mean_iteration_) / (mean_iteration_ == duration{0} ? 1 : 16);
   iteration_end_ = now_ + time;
   ++result_.iterations;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// When tokens came: first ones, last ones and the gaps between.
+/// Token times: first and last tokens, and the gaps between tokens.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -18,7 +18,7 @@
 
 namespace cohort::sim {
 
-/// Notes the tokens of requests. O(log different gaps) a token. Thread safety: none.
+/// Records token times of requests. O(log different gaps) a token. Thread safety: none.
 class decode_times {
  public:
   explicit decode_times(std::size_t requests) : first_(requests), latest_(requests) {}
@@ -28,7 +28,7 @@ class decode_times {
     latest_[request] = now;
     ++tokens_;
   }
-  /// A further token; instants of a request do not decrease.
+  /// Adds a token; times of a request do not decrease.
   void note(std::size_t request, time_point now) {
     ++gaps_[now - latest_[request]];
     latest_[request] = now;
@@ -36,7 +36,7 @@ class decode_times {
   }
 
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
-  /// The latest token of all; the beginning, if there is none.
+  /// The latest token time; the start, if there is none.
   [[nodiscard]] time_point last() const noexcept {
     time_point t{};
     for (const time_point each : latest_) t = std::max(t, each);

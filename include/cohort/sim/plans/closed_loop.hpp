@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A server that plans anew as its load changes, in virtual time.
+/// A server that replans as its load changes, in virtual time.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -25,33 +25,33 @@
 
 namespace cohort::sim {
 
-/// A device that is out of service for a while, all of it, and is known to be at once.
+/// A whole device out of service for a while; the server knows at once.
 struct outage {
   device_id gpu;                                              ///< Below the problem's.
   double from_ms = 0;                                         ///< At least 0.
   double lasts_ms = std::numeric_limits<double>::infinity();  ///< Above 0.
 };
 
-/// How the loop is closed.
+/// Options of the closed loop.
 struct closed_loop_options {
   double length_ms = 1'800'000;   ///< Above 0.
-  double transition_ms = 12'000;  ///< From decision to the new plan in service; below a period.
+  double transition_ms = 12'000;  ///< From decision to service of a new plan; below a period.
   packing::rate_forecast::options forecast{};
   packing::replan_policy::options replan{};
-  double margin = 0.1;  ///< Part by which plans exceed the forecast; at least 0.
-  packing::burst_margin burst{.deviations = 0};  ///< On top of it, for chance within an SLO.
+  double margin = 0.1;  ///< Fraction by which plans exceed the forecast; at least 0.
+  packing::burst_margin burst{.deviations = 0};  ///< Added to it, for chance within an SLO.
   std::uint64_t seed = 1;
   std::vector<outage> outages{};
 };
 
-/// What one period saw.
+/// Measurements of one period.
 struct closed_loop_period {
   double end_s = 0;
   std::vector<double> arrived_rps;  ///< By model.
   double completed_rps = 0;         ///< In time, over all models.
-  double violation_rate = 0;        ///< Part of those that ended.
-  std::uint32_t used_pct = 0;       ///< Sum of the sizes in service at its end.
-  double planned_part = 1;          ///< Of its demand that the plan at its end serves.
+  double violation_rate = 0;        ///< Fraction of ended requests.
+  std::uint32_t used_pct = 0;       ///< Sum of the gpu-let sizes in service at its end.
+  double planned_part = 1;          ///< Fraction of its demand served by the plan at its end.
   bool replanned = false;
   std::size_t loads = 0;  ///< Models loaded for it.
 };
@@ -60,16 +60,16 @@ struct closed_loop_result {
   std::vector<closed_loop_period> periods;
   std::vector<plan_counts> total;  ///< By model.
   double violation_rate = 0;
-  std::size_t interrupted = 0;  ///< Models that a transition could not keep served.
-  /// Of all plans: the least part served, with its reason, and every model that one left out.
+  std::size_t interrupted = 0;  ///< Models that a transition could not keep in service.
+  /// Over all plans: the smallest fraction served, with its reason, and every model left out.
   packing::shortfall missing{};
 };
 
-/// Runs sources against a packer that plans once a period for what the forecast says. Of a demand
-/// that cannot be served what can be is: `packing::periodic_planner`. The first plan is made for
-/// the rates at the start. As in `engine::plan_follower`, a device that is out of service is
-/// planned without at once, and with again from the end of the period in which it is back; what
-/// waits there is shared out anew, and its batch under way ends as it would.
+/// Runs sources against a packer that plans once a period for the forecast. If the demand cannot be
+/// served, `packing::periodic_planner` serves what it can. The first plan is for the initial rates.
+/// As in `engine::plan_follower`, plans exclude a device at once when it goes out of service, and
+/// include it from the end of the period of its return; its waiting requests are redistributed, and
+/// its running batch ends normally.
 /// @throws config_error If an option is out of its range.
 template <packing::packer Packer>
 [[nodiscard]] closed_loop_result run_closed_loop(
@@ -87,7 +87,7 @@ template <packing::packer Packer>
     expects(x.from_ms >= 0 && x.lasts_ms > 0,
             "closed_loop: an outage's from_ms must be at least 0, lasts_ms above 0");
   }
-  // The plan made now serves from the end of the transition to that of the one after.
+  // The plan made now serves from the end of its transition to the end of the next one.
   packing::periodic_planner planner{
       grid, problem, packer,
       packing::periodic_planner_options{.forecast = o.forecast,

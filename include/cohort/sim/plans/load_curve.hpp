@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How a load rises and falls: given points, or two waves.
+/// A load that rises and falls: by given points, or in two waves.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -14,8 +14,8 @@
 
 namespace cohort::sim {
 
-/// Part of the full load over time: linear between points, constant before the first and after the
-/// last. Thread safety: immutable.
+/// Fraction of the full load over time: linear between points, constant before the first and after
+/// the last. Thread safety: immutable.
 class load_curve {
  public:
   struct point {
@@ -23,8 +23,8 @@ class load_curve {
     double part = 0;  ///< Of the full load; at least 0.
   };
 
-  /// @throws config_error If there is no point, or if times do not rise, or a part is not a number
-  ///         of at least 0.
+  /// @throws config_error If there is no point, times do not rise, or a fraction is not a number of
+  /// at least 0.
   explicit load_curve(std::vector<point> points) : points_{std::move(points)} {
     expects(!points_.empty(), "load_curve: at least one point");
     for (std::size_t i = 0; i < points_.size(); ++i) {
@@ -43,7 +43,7 @@ class load_curve {
     const point& a = *(after - 1);
     return a.part + (after->part - a.part) * (at_s - a.at_s) / (after->at_s - a.at_s);
   }
-  /// The largest part.
+  /// The largest fraction.
   [[nodiscard]] double most() const noexcept {
     return std::ranges::max_element(points_, {}, &point::part)->part;
   }
@@ -53,8 +53,8 @@ class load_curve {
 };
 
 /// Two waves within `length_s`, the second higher: from a quarter of the load up to 0.7 in the
-/// first third, and up to 1 in the second half. The shape of the trace of the gpu-let paper,
-/// section 6.2. Before and after it is a quarter. `length_s` must be above 0.
+/// first third, and up to 1 in the second half; a quarter before and after. The shape of the trace
+/// in the gpu-let paper, section 6.2. `length_s` must be above 0.
 [[nodiscard]] inline double two_waves(double at_s, double length_s) noexcept {
   const auto hill = [x = at_s / length_s](double from, double to) {
     const double part = (x - from) / (to - from);

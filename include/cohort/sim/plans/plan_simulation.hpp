@@ -25,11 +25,11 @@
 
 namespace cohort::sim {
 
-/// What became of the requests of one model.
+/// Outcomes of one model's requests.
 struct plan_counts {
   std::uint64_t arrived = 0;
   std::uint64_t completed = 0;  ///< In time.
-  std::uint64_t violated = 0;   ///< Late, dropped, or without a gpu-let to go to.
+  std::uint64_t violated = 0;   ///< Late, dropped, or without a gpu-let.
 
   [[nodiscard]] double violation_rate() const noexcept {
     const std::uint64_t ended = completed + violated;
@@ -37,13 +37,13 @@ struct plan_counts {
   }
 };
 
-/// Serves Poisson arrivals by a plan. A request goes to the gpu-let of its model that has least
-/// waiting for its planned rate. A gpu-let runs one batch at a time: of the model that must start
-/// first if its oldest request is to be in time, and at most the planned batch, or more if all
-/// others can still start in time after it. Requests that cannot be in time any more, or that would
-/// keep a batch below the planned one, are dropped. Batches last as measured on the gpu-let's size
-/// and, with interference, longer by the factor that the neighbours' worst models inflict. Times
-/// are in ms from the start. Deterministic. Thread safety: none.
+/// Serves Poisson arrivals by a plan. A request goes to its model's gpu-let with the fewest waiting
+/// requests for its planned rate. A gpu-let runs one batch at a time: of the model that must start
+/// first for its oldest request to be in time, and at most the planned batch, or more if all others
+/// can still start in time after it. Requests are dropped if they cannot be in time any more, or
+/// would keep a batch below the planned one. Batches last as measured on the gpu-let's size and,
+/// with interference, longer by the factor of the neighbours' worst models. Times are in ms from
+/// the start. Deterministic. Thread safety: none.
 class plan_simulation {
  public:
   /// Rate of a model at a time: requests a second, at most `most_rps`.
@@ -56,18 +56,18 @@ class plan_simulation {
   plan_simulation(const packing::latency_grid& grid, std::vector<source> sources,
                   std::optional<packing::interference_model> interference, std::uint64_t seed);
 
-  /// From now on requests of an application arrive too, from `from`; `a.rate_rps` is not used. Each
-  /// part is a request of its model, and counted as one.
+  /// Adds requests of an application, starting at `from`; `a.rate_rps` is not used. Each part is a
+  /// request of its model, and counted as one.
   void add_application(const packing::application& a, source from);
 
-  /// From now on serves by this plan. A gpu-let that stays (device, size) keeps its requests;
-  /// those of one that goes are shared out anew, and its running batch ends as it would.
+  /// Serves by this plan from now on. A gpu-let that stays (device, size) keeps its requests; those
+  /// of a removed one are redistributed, and its running batch ends normally.
   void install(const packing::plan& p);
   /// Runs until that time.
   void run(double until_ms);
 
   [[nodiscard]] const std::vector<plan_counts>& counts() const noexcept { return counts_; }
-  /// By application: whole requests, within the application's SLO or not.
+  /// By application: counts of whole requests, by the application's SLO.
   [[nodiscard]] std::vector<plan_counts> end_to_end() const {
     std::vector<plan_counts> all;
     for (const running_application& a : applications_) all.push_back(a.counts);
@@ -171,7 +171,7 @@ inline void plan_simulation::add_application(const packing::application& a, sour
   if (x.from.most_rps > 0) x.next = now_ + draw_gap(x.random, x.from.most_rps);
 }
 
-/// A request of a model is given up.
+/// Drops a request of a model.
 inline void plan_simulation::lose(std::uint32_t model, const job& j) {
   ++counts_[model].violated;
   if (j.application == no_application) return;
@@ -216,7 +216,7 @@ inline void plan_simulation::run(double until_ms) {
     } else if (arrival) {
       const double part = sources_[model].rate_rps(now_) / sources_[model].most_rps;
       next_[model] = now_ + draw_gap(random_[model], sources_[model].most_rps);
-      if (uniform(random_[model]) >= part) continue;  // Thinned to the rate of now.
+      if (uniform(random_[model]) >= part) continue;  // Thinned to the present rate.
       ++counts_[model].arrived;
       arrive(model, {.at_ms = now_});
     } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Requests of an application on their way through its graph.
+/// Tracks requests of an application through its graph.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -13,14 +13,14 @@
 
 namespace cohort::sim {
 
-/// Where each request of one application is in its graph: which models it runs next, and when it
-/// has ended. A request that loses a part has failed: it goes no further. The caller runs the
-/// parts: `run(part, model)` is called for each that starts, and must not call back. A part that a
-/// request runs a fractional number of times is run that many times on average. Deterministic.
-/// Cost: O(graph) to start a request, O(depth) for the end of a part. Thread safety: none.
+/// Tracks where each request of one application is in its graph: which models it runs next, and
+/// when it has ended. A request that loses a part has failed and stops. The caller runs the parts:
+/// `run(part, model)` is called for each that starts, and must not call back. A fractional number
+/// of runs of a part holds on average. Deterministic. Cost: O(graph) to start a request, O(depth)
+/// for the end of a part. Thread safety: none.
 class request_flow {
  public:
-  /// A running piece of a request; a number the caller keeps with its work.
+  /// A running part of a request; the caller keeps its number with its work.
   struct part {
     std::uint32_t request = 0;
     std::uint32_t node = 0;
@@ -29,8 +29,8 @@ class request_flow {
 
   explicit request_flow(const packing::request_graph& g) { add(g, 0); }
 
-  /// Starts a request. `draw()` gives uniform numbers below 1.
-  /// @returns Its number, which is used again after its last part has ended.
+  /// Starts a request. `draw()` returns uniform numbers below 1.
+  /// @returns Its number, which is reused after its last part has ended.
   template <class Draw, class Run>
   std::uint32_t start(double arrived_ms, Draw&& draw, Run&& run) {
     std::uint32_t r = 0;
@@ -58,7 +58,7 @@ class request_flow {
 
   [[nodiscard]] double arrived_ms(part p) const noexcept { return requests_[p.request].arrived_ms; }
 
-  /// A part was lost. @returns `failed` if it is the first that its request loses, else `going`.
+  /// Loses a part. @returns `failed` if it is the first one that its request loses, else `going`.
   state lose(part p) {
     request& x = requests_[p.request];
     const bool first = !x.failed;
@@ -67,7 +67,7 @@ class request_flow {
     return first ? state::failed : state::going;
   }
 
-  /// A part has ended; what follows it starts. @returns Whether its request has ended, in full.
+  /// Ends a part and starts the next ones. @returns Whether its request has ended completely.
   template <class Run>
   state end(part p, Run&& run) {
     request& x = requests_[p.request];
@@ -76,7 +76,7 @@ class request_flow {
     return last ? state::ended : state::going;
   }
 
-  /// Requests that have parts at work.
+  /// Requests with running parts.
   [[nodiscard]] std::size_t in_flight() const noexcept { return requests_.size() - free_.size(); }
 
  private:
@@ -111,7 +111,7 @@ class request_flow {
     return id;
   }
 
-  /// @returns Whether the request has ended: if nothing in the node, nor after it, is to be run.
+  /// @returns Whether the request has ended: neither the node nor its successors run anything.
   template <class Run>
   bool enter(std::uint32_t r, std::uint32_t n, Run& run) {
     const node& at = nodes_[n];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Cellular batching in virtual time: requests meet at every cell boundary, whatever batch they
-/// came with.
+/// Cellular batching in virtual time: requests join at every cell boundary, whatever batch they
+/// were in.
 #pragma once
 
 #include <cohort/batching/stage_profile.hpp>
@@ -16,14 +16,14 @@
 
 namespace cohort::sim {
 
-/// Runs `arrivals` with a queue for each cell. When the device is free, it takes the cell at which
-/// the oldest unfinished request stands, with up to batch_max of the requests that stand there, the
-/// oldest first, padded to the longest. A cell that recurs is run `steps[bucket]` times for a
-/// request, and requests at different steps of it share a batch: that is where it shines. One batch
-/// at a time. Deterministic. O(requests that wait) an item.
+/// Runs `arrivals` with a queue for each cell. When the device is free, it takes the cell of the
+/// oldest unfinished request, with up to batch_max of the requests waiting there, the oldest first,
+/// padded to the longest. A recurrent cell is run `steps[bucket]` times for a request, and requests
+/// at different steps share a batch, which is its strength. One batch at a time. Deterministic.
+/// O(waiting requests) an item.
 /// @param profile Time of one step of each cell.
-/// @param steps By stage and bucket: how often a request passes the cell; at least 1.
-/// Source: Gao et al., "Low latency RNN inference with cellular batching", EuroSys 2018.
+/// @param steps By stage and bucket: how often a request passes the cell; at least 1. Source: Gao
+/// et al., "Low latency RNN inference with cellular batching", EuroSys 2018.
 template <class Progress>
 staged_result run_cellular(const batching::stage_profile& profile,
                            std::span<const staged_arrival> arrivals,

@@ -17,17 +17,17 @@
 
 namespace cohort::sim {
 
-/// Keeps each device's schedule filled up to `ahead` from now. A model has a strategy for each
-/// batch size that its queue holds, with a last start; of those that the device that is free first
-/// can start in time, the one with the earliest last start is committed, and never changed. Who
-/// cannot be in time even alone, on that device, is dropped. Source: Clockwork (OSDI 2020), section
-/// 5, as its rules are told in Symphony, section 2. Left out: loading of models, since all are on
-/// all devices; its measured latencies, since profiles hold here; the limits of its batch sizes to
+/// Keeps each device's schedule filled up to `ahead` from now. A model has a strategy with a latest
+/// start for each batch size possible with its queue. Of those that the device free first can start
+/// in time, the one with the earliest latest start is committed, and never changed. Requests that
+/// cannot be in time on that device even alone are dropped. Source: Clockwork (OSDI 2020), section
+/// 5, with its rules as described in Symphony, section 2. Left out: loading of models, as all are
+/// on all devices; measured latencies, as profiles are exact here; the limit of batch sizes to
 /// powers of two. Complexity: O(models · log batch + log devices) for each batch.
 class clockwork {
  public:
   /// @param ahead At least 0. 0: a device gets a batch when it is free; above the SLOs: each
-  /// request is committed when it comes.
+  /// request is committed on arrival.
   clockwork(const rival_facts& facts, duration ahead)
       : queues_{facts}, ahead_{ahead}, free_at_{facts.devices} {
     for (std::uint32_t d = 0; d < facts.devices; ++d) free_at_.set(d, distant_past);
@@ -47,7 +47,7 @@ class clockwork {
     for (;;) {
       const device_id d{free_at_.top()};
       const time_point free_at = o.free_at(d);
-      if (free_at > free_at_.top_key()) {  // It takes longer than the profile says.
+      if (free_at > free_at_.top_key()) {  // It takes longer than profiled.
         free_at_.set(d.index(), free_at);
         continue;
       }
@@ -78,7 +78,7 @@ class clockwork {
       const deferred::reach r = queues_.reach(m, o.now(), free_at);
       while (!q.empty() && q.deadline(0) < r.finish(1)) queues_.drop(m, 1, o);
       if (q.empty()) continue;
-      // The largest batch in time has the earliest last start of a model's strategies.
+      // Of a model's strategies the largest batch in time has the earliest latest start.
       const std::uint32_t size = std::min(q.size(), r.largest_by(q.deadline(0)));
       const time_point start = q.deadline(0) - queues_.facts(m).run(size);
       if (start < best_start) {
@@ -95,7 +95,7 @@ class clockwork {
 
   rival_queues queues_;
   duration ahead_;
-  indexed_heap<time_point> free_at_;  // By device: as profiles say.
+  indexed_heap<time_point> free_at_;  // By device: by profiles.
   time_point wake_ = never;
 };
 

@@ -27,17 +27,15 @@
 
 namespace cohort::sim {
 
-/// Each epoch squishy bin packing says which device serves which models, at which rate and in
-/// batches of which size: for the rates of the epoch before, the first for those that are offered,
-/// all scaled by the largest common factor for which the devices suffice. A request is sent to one
-/// of its model's devices when it comes, in turns by their parts of the rate, and stays there. A
-/// device serves its models in turns, each in the largest batch that the first request it keeps
-/// allows; it gives up requests that would hold a batch below the packed size. Devices know nothing
-/// of each other.
-/// Source: Nexus (SOSP 2019), sections 5 and 6. Left out: the time to load models when the packing
-/// changes, queries of several models, and prefix batching. Kinder than Nexus: it knows the rates
-/// of the first epoch. Complexity: O(models of the device) a decision, O(models²) packings each
-/// epoch.
+/// In each epoch squishy bin packing assigns models to devices, with rates and batch sizes: for the
+/// rates of the previous epoch, the first time for the offered ones, all scaled by the largest
+/// common factor for which the devices suffice. A request goes on arrival to one of its model's
+/// devices, in turns in proportion to their rates, and stays there. A device serves its models in
+/// turns, each in the largest batch that the first request it keeps allows; it drops requests that
+/// would hold a batch below the packed size. Devices do not coordinate. Source: Nexus (SOSP 2019),
+/// sections 5 and 6. Left out: the time to load models when the packing changes, queries of several
+/// models, and prefix batching. Favourable to Nexus: it knows the rates of the first epoch.
+/// Complexity: O(models of the device) a decision, O(models²) packings each epoch.
 class nexus {
  public:
   /// @param epoch Above 0.
@@ -79,7 +77,7 @@ class nexus {
   }
   [[nodiscard]] time_point next_wake() const noexcept { return next_epoch_; }
 
-  /// What each device was given, by the packing's own names: for questions.
+  /// The assignment to each device, under the packing's names; read only.
   [[nodiscard]] const packing::plan& packed() const noexcept { return plan_; }
 
  private:
@@ -91,7 +89,7 @@ class nexus {
   };
   struct backend {
     std::vector<session> sessions;
-    std::size_t turn = 0;  // Whose it is.
+    std::size_t turn = 0;  // Index of the session whose turn it is.
     bool is_busy = false;
   };
   /// One of a model's sessions.
@@ -102,7 +100,7 @@ class nexus {
     double credit = 0;  // Highest goes next.
   };
 
-  /// To one of its model's sessions, in smooth turns by their parts.
+  /// Sends a request to one of its model's sessions, in smooth turns by their fractions.
   void send(request& r) {
     std::vector<route>& all = routes_[r.model.index()];
     double sum = 0;
@@ -155,7 +153,7 @@ class nexus {
     }
   }
 
-  /// Fills the devices with sessions.
+  /// Assigns sessions to the devices.
   void pack(std::vector<double> rates) {
     packing::packing_problem p{.gpus = facts_->devices, .rates_rps = std::move(rates)};
     for (std::size_t m = 0; m < p.rates_rps.size(); ++m) {
@@ -172,8 +170,8 @@ class nexus {
         add_session(g.gpu, m.model, m.batch, m.rate_rps);
       }
     }
-    // Whom the packing has no place for, as nobody asked for it in the last epoch, or since two
-    // batches of one take longer than its SLO: everywhere.
+    // Models without a place in the packing run everywhere: they had no requests in the last epoch,
+    // or two batches of one take longer than their SLO.
     for (model_id m{0}; m.value() < routes_.size(); m = model_id{m.value() + 1}) {
       if (!routes_[m.index()].empty()) continue;
       for (device_id d{0}; d.value() < facts_->devices; d = device_id{d.value() + 1}) {
@@ -187,7 +185,7 @@ class nexus {
     on.push_back({.model = m, .batch = batch});
   }
 
-  /// The plan for the rates times the largest factor that it is found for, to a 200th.
+  /// The plan for the rates times the largest feasible factor, to within 1/200.
   [[nodiscard]] packing::plan largest_plan(const packing::packing_problem& p) const {
     if (std::ranges::all_of(p.rates_rps, [](double r) { return r <= 0; })) return {};
     packing::plan best;

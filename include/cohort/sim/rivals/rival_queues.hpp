@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What rivals share: the queues of their models.
+/// Queues of models, shared by the rivals.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -18,7 +18,7 @@
 
 namespace cohort::sim {
 
-/// As `push` of a queue, which gets twice the capacity if it is full.
+/// Like `push`, but doubles the capacity of a full queue.
 inline void push_growing(deferred::request_queue& q, request& r, time_point deadline) {
   if (q.is_full()) {
     deferred::request_queue larger{2 * q.capacity()};
@@ -31,11 +31,11 @@ inline void push_growing(deferred::request_queue& q, request& r, time_point dead
   q.push(r, deadline);
 }
 
-/// The waiting requests of each model by deadline, and when the first of them can be served no
-/// more. Queues grow as they must.
+/// The waiting requests of each model by deadline, and when the first of them can no longer be in
+/// time. Queues grow as needed.
 class rival_queues {
  public:
-  /// @param facts Outlives it.
+  /// @param facts Must outlive it.
   explicit rival_queues(const rival_facts& facts) : facts_{&facts}, expiry_{facts.models.size()} {
     for (std::size_t i = 0; i < facts.models.size(); ++i) queues_.emplace_back(64U);
   }
@@ -56,7 +56,7 @@ class rival_queues {
     for (std::uint32_t i = 0; i < count; ++i) o.drop(queues_[m.index()].pop());
     watch(m);
   }
-  /// Drops who cannot be served even alone and at once.
+  /// Drops requests that cannot be in time even alone and at once.
   template <class Orders>
   void drop_expired(Orders& o) {
     for (std::uint32_t m; (m = expiry_.pop_due(o.now())) != timer_queue::none;) {
@@ -75,14 +75,14 @@ class rival_queues {
   [[nodiscard]] const rival_model& facts(model_id m) const noexcept {
     return facts_->models[m.index()];
   }
-  /// What can end when, if it is sent at `now` to a device that is free at `free_at`.
+  /// When batches end if sent at `now` to a device that is free at `free_at`.
   [[nodiscard]] deferred::reach reach(model_id m, time_point now,
                                       time_point free_at = distant_past) const noexcept {
     return {facts(m).run, facts(m).sent, now, free_at};
   }
 
  private:
-  /// One past its last start: at that it may still run.
+  /// Just after its latest start: at that time it may still run.
   void watch(model_id m) {
     const deferred::request_queue& q = queues_[m.index()];
     expiry_.arm(m.index(), q.empty() ? never : q.deadline(0) - facts(m).sent(1) + duration{1});

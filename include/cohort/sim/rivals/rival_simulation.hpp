@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Other systems' schedulers in virtual time, on the workloads that ours are simulated on.
+/// Other systems' schedulers in virtual time, on the same workloads as ours.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -32,23 +32,23 @@
 
 namespace cohort::sim {
 
-/// What a rival is told of a model.
+/// A model's description for a rival.
 struct rival_model {
   latency_curve run;   ///< ℓ(b).
-  latency_curve sent;  ///< ℓ(b), and before it the delay from the decision to the start.
+  latency_curve sent;  ///< ℓ(b) plus the delay from the decision to the start.
   duration slo;        ///< Less the delay of the result.
-  double rate = 0;     ///< Requests a second that are offered, on average over the run.
+  double rate = 0;     ///< Mean offered requests per second over the run.
 };
 
-/// What it is told before the run.
+/// Facts given to a rival before the run.
 struct rival_facts {
   std::vector<rival_model> models;
   std::uint32_t devices = 1;
-  duration after{0};  ///< From the end on the device to the moment at which the deadline is judged.
+  duration after{0};  ///< From the end on the device until the deadline is judged.
 };
 
 namespace requirement {
-/// Stands for what a rival gives orders to where only the form of a call is asked. Never defined.
+/// Stands for a rival's orders in concept checks. Never defined.
 struct any_rival_orders {
   [[nodiscard]] time_point now() const noexcept;
   [[nodiscard]] time_point free_at(device_id d) const noexcept;
@@ -59,16 +59,15 @@ struct any_rival_orders {
 
 }  // namespace requirement
 
-/// A scheduler that only the simulator runs: another system's rules, to compare with. It is made of
-/// `rival_facts` and told of arrivals and of devices that have nothing left to do; after all events
+/// A scheduler only for simulation: another system's rules, for comparison. It is constructed from
+/// `rival_facts`, and notified of arrivals and of devices that have become idle; after all events
 /// of an instant, and at `next_wake()`, it decides. Orders:
-/// * `run(device, model, requests)`: behind what the device has. At least one request.
-/// * `preempt(device)`: its only batch stops at once, its work is lost, and the requests are back.
-/// * `drop(request)`: it is given up.
-/// * `now()`, and `free_at(device)`: when the device ends what it has as far as profiles say; in
-/// the
-///   past if it has nothing.
-/// A value; deterministic. Models: `clockwork`, `shepherd`, `nexus`.
+/// * `run(device, model, requests)`: behind the device's present work. At least one request.
+/// * `preempt(device)`: its only batch stops at once, its work is lost, and the requests are
+///   returned.
+/// * `drop(request)`: drops the request.
+/// * `now()`, and `free_at(device)`: when the device's work ends by its profile; in the past if it
+///   has none. A value; deterministic. Models: `clockwork`, `shepherd`, `nexus`.
 template <class R>
 concept rival = std::move_constructible<R> &&
                 requires(R& r, request& q, requirement::any_rival_orders& o, device_id d) {
@@ -79,7 +78,7 @@ concept rival = std::move_constructible<R> &&
                   { r.next_wake() } -> std::same_as<time_point>;
                 };
 
-/// What rivals of a workload are told. Delays are those that policies are told of.
+/// The facts for rivals on a workload. Delays are those known to policies.
 [[nodiscard]] inline rival_facts facts_of(const workload& w, double rate) {
   const deferred::network_delays delays = w.told_delays();
   rival_facts f{.models = {}, .devices = w.devices, .after = delays.after()};
@@ -103,13 +102,13 @@ concept rival = std::move_constructible<R> &&
   return f;
 }
 
-/// Drives a rival through a workload, as `simulation` does the engine. Devices do not fail here:
-/// no rule of these systems says what then. Timers are never late, and queues hold all that wait,
-/// whatever the model says. Single use: construct, `run`.
+/// Drives a rival through a workload, as `simulation` does the engine. Devices do not fail: these
+/// systems have no rules for that. Timers are never late, and queues hold all waiting requests,
+/// whatever the model's limit. Single use: construct, `run`.
 template <rival Rival>
 class rival_simulation {
  public:
-  /// @param make Of `rival_facts`.
+  /// @param make Constructs the rival from `rival_facts`.
   template <class Make>
   rival_simulation(const workload& w, const Make& make, const run_options& options)
       : workload_{w},
@@ -187,12 +186,12 @@ class rival_simulation {
  private:
   struct work {
     deferred::batch batch{};
-    time_point ready_at{};  // Its input is on the device.
+    time_point ready_at{};  // When its input is on the device.
     time_point start{};
     time_point end{};
   };
   struct device {
-    std::deque<work> has;  // The first one runs.
+    std::deque<work> has;  // The first one is running.
     time_point expected_end = distant_past;
   };
 

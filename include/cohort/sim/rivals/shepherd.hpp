@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Shepherd's rule: the largest batch first, and a much larger one stops what runs.
+/// Shepherd's rule: the largest batch first; a much larger one preempts a running one.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -18,13 +18,13 @@
 namespace cohort::sim {
 
 /// Each model has one candidate, the largest batch that is in time if it starts now, beginning with
-/// the oldest request that can be served at all. A free device gets the largest candidate of all at
-/// once. With no free device, the largest candidate stops the smallest batch that runs if it is at
-/// least `worth` times as large; the work of that is lost, and its requests wait again.
-/// Source: Shepherd (NSDI 2023), section 5 (Flex), as its rules are told in Symphony, section 2.
-/// Left out: its planner, which divides models and devices into groups every few minutes: here all
-/// are one group, the most flexible there is; and the time that it takes to stop a batch.
-/// Complexity: O(models · log batch) a decision.
+/// the oldest request that can still be in time. A free device gets the largest candidate of all at
+/// once. If none is free, the largest candidate preempts the smallest running batch if it is at
+/// least `worth` times as large; the preempted work is lost, and its requests wait again. Source:
+/// Shepherd (NSDI 2023), section 5 (Flex), with its rules as described in Symphony, section 2. Left
+/// out: its planner, which divides models and devices into groups every few minutes (here all are
+/// one group, the most flexible choice), and the time to stop a batch. Complexity: O(models · log
+/// batch) a decision.
 class shepherd {
  public:
   /// @param worth Above 1.
@@ -76,7 +76,7 @@ class shepherd {
     running_[device] = size;
     by_size_.insert({size, device});
   }
-  /// Of equals the one with the earliest deadline.
+  /// Among equals, the one with the earliest deadline.
   template <class Orders>
   [[nodiscard]] std::pair<model_id, std::uint32_t> largest(Orders& o) const {
     std::pair<model_id, std::uint32_t> best{model_id{}, 0};

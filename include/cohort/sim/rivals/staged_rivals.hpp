@@ -15,10 +15,10 @@
 
 namespace cohort::sim {
 
-/// Zero-batch and delay-batch: one batch at a time runs through all stages as it is. It is formed
-/// when the device is idle, of all that wait, and the oldest has waited for `delay` or the largest
-/// batch waits. Use it with `entry_rule::idle`. Models: `staging_policy`.
-/// Source: the batchers of inference servers, DVABatch section 8.
+/// Zero-batch and delay-batch: one batch at a time runs unchanged through all stages. It is formed
+/// from all waiting requests when the device is idle and the oldest has waited for `delay` or the
+/// largest batch is waiting. Use it with `entry_rule::idle`. Models: `staging_policy`. Source: the
+/// batchers of inference servers, DVABatch section 8.
 struct whole_batch : batching::plain_policy {
   duration delay{};  ///< 0: zero-batch. At least 0.
 
@@ -34,8 +34,8 @@ struct whole_batch : batching::plain_policy {
 };
 static_assert(batching::staging_policy<whole_batch>);
 
-/// LazyBatching: at every hand-over all that wait catch up with the batch that runs, provided that
-/// its oldest request is still predicted to end within the SLO. Use it with a stage per operator.
+/// LazyBatching: at every hand-over all waiting requests catch up with the running batch, if its
+/// oldest request is still predicted to end within the SLO. Use it with a stage per operator.
 /// Models: `staging_policy`. Source: Choi et al., "Lazy Batching", HPCA 2021.
 struct lazy_batch : batching::plain_policy {
   const batching::stage_profile* profile = nullptr;
@@ -57,9 +57,9 @@ struct lazy_batch : batching::plain_policy {
 };
 static_assert(batching::staging_policy<lazy_batch>);
 
-/// Early exit: after each stage but the last a request is content with probability `part`; what is
-/// left of its row goes on as a smaller one. Which requests leave is fixed by their tags and the
-/// seed, so that runs under different policies see the same. Models: `staging_policy`.
+/// Early exit: after each stage except the last a request exits with probability `part`; the rest
+/// of its row continues as a smaller one. The exits are fixed by tags and seed, so that all
+/// policies see the same. Models: `staging_policy`.
 /// @tparam Base Decides everything else.  Source: DVABatch, section 9.2.
 template <batching::staging_policy Base>
 struct early_exit : Base {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The highest rate at which a staged pipeline keeps its latency objective, and the best window of
+/// Finds the highest rate at which a staged pipeline meets its SLO, and the best window of
 /// delay-batch.
 #pragma once
 
@@ -48,8 +48,8 @@ struct tuned_window {
   double peak_rps = 0;
 };
 
-/// Tunes delay-batch: among `windows` whose peak is within `slack` of the best, the smallest.
-/// @param peak Called with a window; its peak in requests a second.
+/// Tunes delay-batch: the smallest of `windows` with a peak within `slack` of the best.
+/// @param peak Returns the peak for a window, in requests per second.
 template <class Peak>
 tuned_window tune_delay(std::span<const duration> windows, double slack, Peak&& peak) {
   expects(!windows.empty(), "tune_delay: windows must not be empty");

@@ -24,7 +24,7 @@ namespace cohort::sim {
 
 using batching::staged_arrival;
 
-/// How a staged run is made.
+/// Options of a staged run.
 struct staged_run_options {
   bool parallel = false;  ///< Rows overlap on the device, by processor sharing.
   duration overhead{};    ///< Added to every item: the cost of a hand-over. At least 0.
@@ -34,7 +34,7 @@ struct staged_run_options {
 /// One item that ran, for traces.
 struct staged_launch {
   time_point launched;
-  time_point started;  ///< When the device took it: later than launched if it was busy.
+  time_point started;  ///< When the device took it: later than launched if busy.
   time_point ended;
   std::uint32_t stage;
   std::uint32_t lane;
@@ -43,14 +43,14 @@ struct staged_launch {
   std::uint32_t count;
 };
 
-/// What happened in a staged run.
+/// Measurements of a staged run.
 struct staged_result {
   std::vector<duration> latency;  ///< By arrival; `unbounded` for a request that failed.
   std::uint64_t completed = 0;
   std::uint64_t made = 0;          ///< Rows made.
   std::uint64_t stretched = 0;     ///< Stretches.
   std::uint64_t split = 0;         ///< Rows split.
-  std::uint64_t held = 0;          ///< Hand-overs at which a row waited for stragglers.
+  std::uint64_t held = 0;          ///< Hand-overs when a row waited for stragglers.
   std::vector<double> mean_batch;  ///< By stage: mean requests of an item.
   time_point first_arrival{};
   time_point last_end{};
@@ -61,13 +61,13 @@ struct staged_result {
     for (const duration d : latency) sum_ns += static_cast<double>(d.count());
     return latency.empty() ? 0 : sum_ns / (1e6 * static_cast<double>(latency.size()));
   }
-  /// The latency that a part of the requests does not exceed, by nearest rank. @param part In (0,
-  /// 1].
+  /// The latency that a fraction of the requests does not exceed, by nearest rank. @param part In
+  /// (0, 1].
   [[nodiscard]] double percentile_ms(double part) const {
     std::vector<duration> sorted = latency;
     return to_ms(percentile(sorted, part));
   }
-  /// The part of the requests that took longer than `slo`.
+  /// Fraction of the requests that took longer than `slo`.
   [[nodiscard]] double bad_rate(duration slo) const noexcept {
     if (latency.empty()) return 0;
     const auto late = std::ranges::count_if(latency, [&](duration d) { return d > slo; });
@@ -80,7 +80,7 @@ struct staged_result {
   }
 };
 
-/// Counts what a pipeline does; hands every event on to nothing else.
+/// Counts the events of a pipeline and does not pass them on.
 struct staged_counts : batching::null_batch_observer {
   std::uint64_t made_rows = 0;
   std::uint64_t stretches = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many stages a model is best cut into: found by trial in virtual time, on the measurements of
-/// its operators.
+/// Finds the best number of stages for a model, by trial in virtual time on measurements of its
+/// operators.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
@@ -25,14 +25,13 @@
 
 namespace cohort::sim {
 
-/// What stage counts are tried under.
+/// Conditions of the trial.
 struct stage_trial_options {
   std::uint32_t batch_max = 16;  ///< Largest batch; at least 1, and measured for each operator.
-  duration hand_over{};          ///< What an item costs beside its time; at least 0.
-  /// What a row costs beside its items, by batch size: that of the next larger size, or of the
-  /// last.
+  duration hand_over{};          ///< Cost of an item beside its time; at least 0.
+  /// Cost of a row beside its items, by batch size: uses the next larger size, or the last.
   std::vector<batching::batch_time> rows{};
-  double load = 0.6;                ///< Part of the peak that arrives, above 0 and below 1.
+  double load = 0.6;                ///< Fraction of the peak rate; above 0 and below 1.
   std::size_t most_stages = 8;      ///< Counts from 1 to this are tried; at least 1.
   std::uint64_t requests = 10'000;  ///< Of each run; 1 to 10^7.
   std::uint64_t seed = 1;           ///< Of the arrivals, which are the same for each count.
@@ -40,13 +39,13 @@ struct stage_trial_options {
   batching::entry_rule entry = batching::entry_rule::idle;
 };
 
-/// One number of stages that was tried.
+/// Result for one number of stages.
 struct tried_stages {
   batching::slicing ends;
   double mean_ms = 0;  ///< Mean latency.
 };
 
-/// What a trial found.
+/// The result of a trial.
 struct stage_trial {
   double rate_rps = 0;              ///< Of the arrivals.
   std::vector<tried_stages> tried;  ///< With 1, 2, ... stages.
@@ -55,9 +54,9 @@ struct stage_trial {
   [[nodiscard]] const batching::slicing& ends() const { return tried.at(best).ends; }
 };
 
-/// The highest rate of a model that runs whole: of its measured batch sizes the best, one batch
-/// after the other, each with a hand-over. Requests a second.
-/// @throws config_error If it takes no time at all.
+/// The highest rate of a model run as one stage, in requests per second: with its best measured
+/// batch size, one batch after the other, each with a hand-over.
+/// @throws config_error If it takes no time.
 [[nodiscard]] inline double whole_peak(const batching::stage_profile& p, duration hand_over) {
   double best = 0;
   for (const std::uint32_t b : p.sizes()) {
@@ -68,7 +67,7 @@ struct stage_trial {
   return best;
 }
 
-/// Stages of which each operator list is a part, as a profile; the first one has the rows' cost.
+/// Profile of stages made of consecutive operators; the first one includes the rows' cost.
 /// @param operators As in `slice`.
 [[nodiscard]] inline batching::stage_profile stages_of(
     std::span<const std::vector<batching::batch_time>> operators, const batching::slicing& ends,
@@ -85,9 +84,9 @@ struct stage_trial {
   return {stages, o.batch_max};
 }
 
-/// Mean latency of Poisson arrivals on a device that runs one item at a time, under the planned
-/// policies, in milliseconds. Every item is charged a hand-over, also where a driver would run
-/// through stages at once: what more stages cost is not made small.
+/// Mean latency in milliseconds of Poisson arrivals on a device that runs one item at a time, under
+/// the planned policies. Every item is charged a hand-over, even where a driver would run through
+/// several stages at once, so that the cost of more stages is not underestimated.
 [[nodiscard]] inline double staged_mean_ms(const batching::stage_profile& p,
                                            std::span<const staged_arrival> arrivals,
                                            const stage_trial_options& o) {
@@ -110,7 +109,7 @@ struct stage_trial {
 /// seed. O(most_stages · requests · log requests), and a plan for each.
 /// @param operators Measurements of each operator, in topological order.
 /// @throws config_error If there is no operator, one was not measured at or above batch_max, or an
-///         option is outside its range.
+/// option is outside its range.
 [[nodiscard]] inline stage_trial try_stage_counts(
     std::span<const std::vector<batching::batch_time>> operators, const stage_trial_options& o) {
   expects(!operators.empty(), "stage_trial: operators must be at least 1");

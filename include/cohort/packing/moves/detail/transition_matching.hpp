@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which devices and partitions stay from one plan to the next.
+/// Chooses which devices and partitions stay from one plan to the next.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -19,7 +19,7 @@
 
 namespace cohort::packing::detail {
 
-/// How much two gpu-lets have in common: models first, then all the rest.
+/// How similar two gpu-lets are: common models count most, then all the rest.
 [[nodiscard]] inline std::size_t likeness(const std::vector<placed_model>& a,
                                           const std::vector<placed_model>& b) noexcept {
   std::size_t n = 0;
@@ -78,7 +78,8 @@ inline transition_maker::transition_maker(const latency_grid& grid,
   }
 }
 
-/// Renames the devices of the next plan: those that keep most first. What then has no device goes.
+/// Renames the devices of the next plan so that most stays. Those left without a device are
+/// omitted.
 inline void transition_maker::match_devices() {
   struct pair {
     std::size_t kept;
@@ -121,8 +122,8 @@ inline void transition_maker::match_devices() {
     name[p.from] = p.to;
     taken[p.to] = true;
   }
-  // Where some may be left out: those keep their number first for which it is free, so that
-  // what is served then is where its plan says.
+  // If some may be omitted, devices first keep their free numbers, so that models stay where their
+  // plan says.
   for (std::uint32_t d = 0; d < limits_.gpus && !limits_.set_aside.empty(); ++d) {
     if (name[d] != none || next[d].empty() || taken[d] || !now[d].empty()) continue;
     name[d] = d;
@@ -147,7 +148,7 @@ inline void transition_maker::match_devices() {
   for (gpulet& g : next_) g.gpu = device_id{name[g.gpu.index()]};
 }
 
-/// Partitions of the same size on the same device stay, those first that keep most models.
+/// Keeps partitions with the same size on the same device, those with most models in common first.
 inline void transition_maker::match_partitions() {
   for (std::size_t alike = 64; alike-- > 0;) {
     for (std::size_t t = 0; t < next_.size(); ++t) {

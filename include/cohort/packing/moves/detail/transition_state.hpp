@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The steps from one plan to the next while they are worked out: the state, and what it answers.
+/// The state while the steps from one plan to the next are computed.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -18,12 +18,12 @@
 
 namespace cohort::packing::detail {
 
-/// Whether two rates or times of plans are the same but for rounding. A plan that is worked out
-/// anew from the same counts in another order is the same plan: there is nothing to tell anyone.
+/// Whether two rates or times of plans are equal except for rounding. A plan recomputed from the
+/// same counts in another order is the same plan, which needs no transition.
 [[nodiscard]] inline bool nearly_equal(double a, double b) noexcept {
   return std::abs(a - b) <= tolerance * std::max(std::abs(a), std::abs(b));
 }
-/// Whether both serve the same models, in the same batches, at the same rates.
+/// Whether both serve the same models, with equal batches and rates.
 [[nodiscard]] inline bool same_service(const std::vector<placed_model>& a,
                                        const std::vector<placed_model>& b) noexcept {
   return std::ranges::equal(a, b, [](const placed_model& x, const placed_model& y) {
@@ -31,7 +31,7 @@ namespace cohort::packing::detail {
   });
 }
 
-/// The steps while they are worked out, and the state that they lead to.
+/// Computes the steps, and tracks the state that they lead to.
 class transition_maker {
  public:
   transition_maker(const latency_grid& grid, const std::vector<live_gpulet>& current,
@@ -48,7 +48,7 @@ class transition_maker {
     std::vector<model_id> loaded{};
     std::optional<std::size_t> target{};  // Index of the next plan's gpu-let that it becomes.
     bool done = false;
-    const live_gpulet* kept = nullptr;  // Its device is set aside: it stays as it is.
+    const live_gpulet* kept = nullptr;  // Its device is set aside: it stays unchanged.
     bool is_out = false;
   };
   using kind = transition_step::kind;
@@ -77,7 +77,7 @@ class transition_maker {
   plan next_;
   transition_limits limits_;
   std::vector<part> parts_;
-  std::vector<bool> pending_;  // Of the next plan: has no partition yet.
+  std::vector<bool> pending_;  // By gpu-let of the next plan: it has no partition yet.
   std::uint32_t next_id_ = 0;
   transition out_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// One step after the other: partitions made, filled, sheltered and removed.
+/// The single steps: creating, filling, sheltering and removing partitions.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -23,7 +23,7 @@ namespace cohort::packing::detail {
 inline void transition_maker::emit(kind k, const part& p, model_id m) {
   out_.steps.push_back({.what = k, .partition = p.id, .gpu = p.gpu, .size = p.size, .model = m});
 }
-/// Makes a model ready that the partition does not serve; it may be loaded there.
+/// Prepares a model that the partition does not serve; it may be loaded there.
 inline void transition_maker::load(part& p, model_id m) {
   if (std::ranges::find(p.loaded, m) == p.loaded.end()) {
     emit(kind::load, p, m);
@@ -107,7 +107,7 @@ inline bool transition_maker::create_targets() {
   return changed;
 }
 
-/// Removes one partition that is not in the next plan and whose models are served elsewhere.
+/// Removes one partition that is not in the next plan and has no models served only there.
 inline bool transition_maker::retire() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     part& p = parts_[i];
@@ -122,7 +122,7 @@ inline bool transition_maker::retire() {
   return false;
 }
 
-/// What a partition serves, is not meant to serve, and nobody else serves.
+/// Models that only this partition serves although it is not meant to.
 inline std::vector<placed_model> transition_maker::burdens(const part& p) const {
   std::vector<placed_model> found;
   for (const placed_model& m : p.serving) {
@@ -134,7 +134,7 @@ inline std::vector<placed_model> transition_maker::burdens(const part& p) const 
   return found;
 }
 
-/// Loads what stands in the way of one partition into others: of those that stay, or else of any.
+/// Loads the models that keep one partition from changing into others: remaining ones if possible.
 inline bool transition_maker::shelter() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (parts_[i].kept) continue;
@@ -142,7 +142,7 @@ inline bool transition_maker::shelter() {
     std::vector<std::pair<std::size_t, placed_model>> moves;
     for (const placed_model& m : burdens(parts_[i])) {
       std::optional<std::size_t> host;
-      // Where the SLO can be met at all, if there is such a place; then where it may stay.
+      // Preferably where the SLO can be met at all, then where the model may stay.
       for (const auto& [fast, stays] :
            {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
         for (std::size_t k = 0; k < parts_.size() && !host; ++k) {
@@ -176,7 +176,7 @@ inline bool transition_maker::shelter() {
   return false;
 }
 
-/// Stops one model that stands in the way and that nothing can shelter.
+/// Stops one model that blocks a partition and that no other partition can shelter.
 inline bool transition_maker::interrupt() {
   for (const bool stays : {false, true}) {
     for (part& p : parts_) {
@@ -200,7 +200,7 @@ inline bool transition_maker::interrupt() {
 inline transition transition_maker::run() {
   match_devices();
   match_partitions();
-  // Models may be sheltered more than once, but not for ever.
+  // Models may be sheltered more than once, but not forever.
   std::size_t shelters = 4 * (parts_.size() + next_.size());
   for (;;) {
     bool changed = create_targets();

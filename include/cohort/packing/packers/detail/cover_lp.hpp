@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A small linear program: how much of a demand mixtures of configurations can cover.
+/// A small linear program: the largest multiple of a demand that mixtures of configurations cover.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace cohort::packing::detail {
 
 /// max t with t · demand ≤ Σ x_c · rates_c, Σ of the x of one group ≤ its count, x ≥ 0. Columns are
 /// not listed: an oracle finds the best one of a group for given prices. Revised primal simplex
-/// with an explicit inverse: made for about twenty rows. What matters are the prices of the models:
-/// any prices prove a bound, so rounding in here can weaken a bound, but never falsify it.
+/// with an explicit inverse, for about twenty rows. Its result is the prices of the models: any
+/// prices prove a bound, so rounding can weaken a bound, but never falsify it.
 class cover_lp {
  public:
   /// Solves for groups with the given counts. `oracle(group, prices)` returns the rates of the
@@ -27,9 +27,10 @@ class cover_lp {
 
   /// Price of each model; at least 0, prices · demand = 1.
   [[nodiscard]] const std::vector<double>& prices() const noexcept { return prices_; }
-  /// What the last basis covers.
+  /// The multiple covered by the last basis.
   [[nodiscard]] double covered() const noexcept { return covered_; }
-  /// A configuration in use: which call of the oracle gave it, counted from 0, and how much of it.
+  /// A configuration in use: the number of the oracle call that returned it, from 0, and its
+  /// amount.
   struct use {
     std::size_t call = 0;
     double amount = 0;
@@ -96,8 +97,8 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
   prices_.assign(models, 0.0);
   for (std::size_t r = 0; r < rows_; ++r) inverse(r, r) = 1;
   for (std::size_t g = 0; g < groups; ++g) values_[g] = counts[g];
-  // Different small values instead of zeros keep the steps from being empty ones. Rows of models
-  // are relative to the demand.
+  // Different small values instead of zeros avoid degenerate steps. Rows of models are relative to
+  // the demand.
   for (std::size_t i = 0; i < models; ++i) {
     values_[groups + i] = 1e-8 * (1 + 0.1 * static_cast<double>(i));
   }
@@ -107,7 +108,7 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
       for (std::size_t r = 0; r < rows_; ++r) y += profits_[r] * inverse(r, c);
       duals_[c] = y;
     }
-    double sum = 0;  // Negative duals end when their slacks enter; prices are never negative.
+    double sum = 0;  // Negative duals vanish as their slacks enter; prices are never negative.
     double gain = 1;
     for (std::size_t i = 0; i < models; ++i) {
       sum += std::max(0.0, duals_[groups + i]);
@@ -160,7 +161,7 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
         least = ratio;
       }
     }
-    if (leaving == rows_) break;  // Unbounded: cannot be, and no price would follow from it.
+    if (leaving == rows_) break;  // Unbounded: impossible, and no price would follow from it.
     pivot(leaving, cost);
     calls_[leaving] = call;
   }

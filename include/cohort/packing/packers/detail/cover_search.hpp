@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Branch and bound over configurations of gpu-lets: can a demand be covered?
+/// Branch and bound over configurations of gpu-lets: decides whether a demand can be covered.
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
@@ -27,7 +27,7 @@ inline cover_verdict cover_search::run(std::uint64_t max_combinations) {
   if (demand_.empty()) return cover_verdict::found;
   if (!cap_configurations()) return cover_verdict::cut;
   if (combinations(layouts_.size(), problem_.gpus, max_combinations + 1) > max_combinations) {
-    // Too many to list; the bound over whole devices may still exclude them all.
+    // Too many to list; the bound over whole devices may still exclude all.
     return bound() < 1 - tolerance ? cover_verdict::none : cover_verdict::cut;
   }
   std::vector<candidate> all;
@@ -42,7 +42,7 @@ inline cover_verdict cover_search::run(std::uint64_t max_combinations) {
     all.push_back(std::move(c));
   } while (next_combination(layouts, layouts_.size()));
 
-  // A linear program for each layout that no prices have excluded yet.
+  // A linear program for each layout that prices have not excluded yet.
   cover_lp lp;
   std::vector<std::size_t> groups;
   std::vector<double> counts;

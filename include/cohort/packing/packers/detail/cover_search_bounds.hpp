@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Branch and bound over configurations of gpu-lets: prices, and what they exclude.
+/// Branch and bound over configurations of gpu-lets: prices and bounds.
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
@@ -19,8 +19,8 @@
 
 namespace cohort::packing::detail {
 
-/// Rates above the whole demand are useless; cut to it, many configurations become alike.
-/// @returns Whether it came to its end before being stopped.
+/// Cuts rates to the whole demand, as more is useless; many configurations then become alike.
+/// @returns Whether it finished before being stopped.
 inline bool cover_search::cap_configurations() {
   const std::size_t n = demand_.size();
   rates_.assign(grid_.sizes(), {});
@@ -59,7 +59,7 @@ inline bool cover_search::cap_configurations() {
   return true;
 }
 
-/// The largest price of a configuration, by size.
+/// The largest worth of a configuration, by size.
 inline std::vector<double> cover_search::worths(std::span<const double> prices) const {
   std::vector<double> w(grid_.sizes(), 0.0);
   for (std::size_t s = 0; s < w.size(); ++s) {

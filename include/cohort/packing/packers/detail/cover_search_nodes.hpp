@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Branch and bound over configurations of gpu-lets: one node after the other.
+/// Branch and bound over configurations of gpu-lets: processing of the nodes.
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
@@ -23,7 +23,7 @@ namespace cohort::packing::detail {
 
 inline bool cover_search::exhausted() { return left_ == 0 || budget_ == 0 || (stop_ && stop_()); }
 
-/// One place is left: an exact test of what is still needed.
+/// With one place left, tests the remaining demand exactly.
 inline cover_verdict cover_search::finish(const node& n, std::size_t size) {
   std::vector<gpulet_load> loads;
   for (std::size_t i = 0; i < n.need.size(); ++i) {
@@ -41,7 +41,7 @@ inline cover_verdict cover_search::descend(node& n) {
   if (exhausted()) return cover_verdict::cut;
   --left_;
   --budget_;
-  std::vector<std::size_t> wanted;  // Models that still need something.
+  std::vector<std::size_t> wanted;  // Models with unserved demand.
   rates need;
   for (std::size_t i = 0; i < n.need.size(); ++i) {
     if (n.need[i] <= tolerance * demand_[i]) {
@@ -90,7 +90,7 @@ inline cover_verdict cover_search::descend(node& n) {
     return std::span<const double>{column};
   });
 
-  // By size, what each configuration is worth; then the size with the fewest that can be used.
+  // The worth of each configuration, by size; then the size with the fewest useful ones.
   const std::vector<double>& prices = lp.prices();
   using priced = std::pair<double, std::uint32_t>;
   std::vector<std::vector<priced>> worth(groups.size());
@@ -119,7 +119,7 @@ inline cover_verdict cover_search::descend(node& n) {
   for (const priced& dearest : tries) {
     const std::uint32_t c = dearest.second;
     const std::span<const double> r = rates_of(size, c);
-    // Cut to the need, it may be no better than one that was tried.
+    // Cut to the need, it may be no better than one already tried.
     const bool dominated = std::ranges::any_of(tried, [&](std::uint32_t other) {
       const std::span<const double> o = rates_of(size, other);
       return std::ranges::all_of(wanted,
@@ -145,7 +145,7 @@ inline cover_verdict cover_search::descend(node& n) {
   return cut ? cover_verdict::cut : cover_verdict::none;
 }
 
-/// Gives the places to the devices. @returns Whether every device has memory for its models.
+/// Assigns the places to devices. @returns Whether every device has memory for its models.
 inline bool cover_search::make_plan(const candidate& c) {
   plan_.clear();
   for (std::size_t g = 0; g < c.layouts.size(); ++g) {

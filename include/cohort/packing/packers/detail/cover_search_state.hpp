@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Branch and bound over configurations of gpu-lets: what the search knows.
+/// Branch and bound over configurations of gpu-lets: the state of the search.
 #pragma once
 
 #include <cohort/packing/model/latency_grid.hpp>
@@ -23,16 +23,16 @@ enum class cover_verdict : std::uint8_t { found, none, cut };
 ///
 /// For prices λ ≥ 0 with λ · need = 1, a set of places can cover the need only if the largest
 /// prices λ · rates of their configurations sum to at least 1. The prices come from the linear
-/// program of the places that are left. A node takes the size with the fewest configurations that
-/// pass this test and branches on which of them is used there, the dearest first; each one that was
-/// tried is forbidden in that size for its later siblings, so no set of configurations is looked at
-/// twice. The last place is decided by `fit`.
+/// program of the remaining places. A node takes the size with the fewest configurations that pass
+/// this test and branches on which of them is used there, the dearest first; each one tried is
+/// forbidden in that size for its later siblings, so no set of configurations is visited twice.
+/// `fit` decides the last place.
 class cover_search {
  public:
   cover_search(const latency_grid& grid, const packing_problem& problem,
                const configuration_set& set, std::uint64_t max_nodes, std::function<bool()> stop);
 
-  /// No multiple of the demand above this one can be covered. Infinite without demand.
+  /// Upper bound on the multiple of the demand that can be covered. Infinite without demand.
   [[nodiscard]] double bound();
   [[nodiscard]] cover_verdict run(std::uint64_t max_combinations);
   [[nodiscard]] plan take_plan() { return std::move(plan_); }
@@ -73,9 +73,9 @@ class cover_search {
   const configuration_set& set_;
   std::function<bool()> stop_;
   std::uint64_t left_;
-  std::uint64_t budget_ = 0;           // Of the layout at hand.
-  std::vector<std::uint32_t> models_;  // Those in demand.
-  std::vector<std::size_t> column_;    // Of each in the configurations.
+  std::uint64_t budget_ = 0;           // For the present layout.
+  std::vector<std::uint32_t> models_;  // Models with demand.
+  std::vector<std::size_t> column_;    // Column of each in the configurations.
   rates demand_;
   std::vector<layout> layouts_;
   std::vector<rates> rates_;  // By size: configurations, cut to the demand.

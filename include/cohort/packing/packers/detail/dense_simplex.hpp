@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Small linear programs with few columns.
+/// Solves small linear programs with few columns.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ class dense_simplex {
   /// @param objective c.
   explicit dense_simplex(std::vector<double> objective) : objective_{std::move(objective)} {}
 
-  /// One more row. @param row As long as the objective. @param limit At least 0.
+  /// Adds a row. @param row As long as the objective. @param limit At least 0.
   void add_row(std::span<const double> row, double limit) {
     rows_.emplace_back(row.begin(), row.end());
     rows_.back().push_back(limit);
   }
-  /// Solves from scratch. @returns x; what it had reached if it is cut or the program is unbounded.
+  /// Solves from scratch. @returns x; the last iterate if it is cut or the program is unbounded.
   [[nodiscard]] std::vector<double> solve(std::uint32_t max_pivots = 2000) const;
 
  private:
@@ -40,7 +40,7 @@ inline std::vector<double> dense_simplex::solve(std::uint32_t max_pivots) const 
   std::vector<std::size_t> outside(n);           // By column.
   for (std::size_t i = 0; i < basic.size(); ++i) {
     basic[i] = n + i;
-    // Different small values instead of zeros keep the steps from being empty ones.
+    // Different small values instead of zeros avoid degenerate steps.
     table[i][n] += 1e-10 * static_cast<double>(i + 1);
   }
   for (std::size_t k = 0; k < n; ++k) outside[k] = k;

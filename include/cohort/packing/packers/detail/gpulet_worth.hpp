@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The most that anything on one gpu-let can be worth, for given prices of the models' rates.
+/// Bounds the worth of one gpu-let for given prices of the models' rates.
 #pragma once
 
 #include <cohort/packing/detail/sort_stably.hpp>
@@ -19,24 +19,24 @@
 namespace cohort::packing::detail {
 
 /// max Σ price · min(b / D, need) over duty cycles D and batches b with Σ L(b) ≤ D that keep the
-/// SLOs, by branch and bound: for D in some interval and each b in some range the batches are worth
-/// at most what they are at the interval's start, and Σ L(b) at most its end; what is then best,
-/// with one batch split, is known at once. Intervals and ranges are halved where that is too much.
-/// Cut by `max_nodes`, what it says is still a bound. Thread safety: none.
+/// SLOs, by branch and bound. For D in an interval and each b in a range, the batches are worth at
+/// most their worth at the interval's start, and Σ L(b) is at most its end; the optimum of that
+/// relaxation, with one batch split, is known at once. Intervals and ranges are halved while the
+/// bound is too high. If cut by `max_nodes`, the result is still a bound. Thread safety: none.
 class gpulet_worth {
  public:
-  /// What was found.
+  /// The result.
   struct answer {
-    double most = 0;       ///< Nothing is worth more.
-    priced_gpulet best{};  ///< The best that was found: at least what it was given.
+    double most = 0;       ///< Upper bound of the worth.
+    priced_gpulet best{};  ///< The best one found, at least as good as `known`.
   };
 
-  /// @param models Which may be on it. Both references outlive it.
+  /// @param models Candidates for the gpu-let. Both references must outlive it.
   gpulet_worth(const latency_grid& grid, slo_rule rule, const std::vector<std::uint32_t>& models)
       : grid_{grid}, rule_{rule}, models_{models} {}
 
-  /// @param known Something that is feasible, to start from.
-  /// @param precision Relative: bounds this close to the best are not looked into.
+  /// @param known A feasible solution to start from.
+  /// @param precision Relative: bounds this close to the best are not explored.
   [[nodiscard]] answer operator()(std::size_t size, std::span<const double> prices,
                                   std::span<const double> need, priced_gpulet known,
                                   double precision = 1e-4, std::uint32_t max_nodes = 20'000) {
@@ -85,7 +85,7 @@ class gpulet_worth {
 
  private:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
-  /// Intervals of the duty cycle are not made narrower: then the ranges of batches are.
+  /// Intervals of the duty cycle are not halved below this ratio; then ranges of batches are.
   static constexpr double narrow = 1.0005;
 
   struct batches {
@@ -97,9 +97,9 @@ class gpulet_worth {
     double longest = 0;
     std::vector<batches> range{};
   };
-  /// From one batch of a model to a larger one.
+  /// A step from one batch of a model to a larger one.
   struct piece {
-    double gain = 0;  // For each ms.
+    double gain = 0;  // Per ms.
     double ms = 0;
     std::size_t model = 0;
     std::uint32_t from = 0;
@@ -113,7 +113,7 @@ class gpulet_worth {
     return b == 0 ? 0 : grid_.latency(models_[i], size, b);
   }
 
-  /// The bound of a node; sets what to split. Tries what it finds.
+  /// The bound of a node; chooses what to split, and keeps solutions that it finds.
   double relax(const node& n, std::size_t size, std::span<const double> prices,
                std::span<const double> need, answer& a) {
     split_ = none;
@@ -131,7 +131,7 @@ class gpulet_worth {
         if (n.shortest > most_cycle(models_[i], ms(i, size, b)) * (1 + tolerance)) break;
         if (ms(i, size, b) > n.longest * (1 + tolerance)) break;
         high = b;
-        if (b >= need[i] * 1e-3 * n.longest) break;  // More is of no use.
+        if (b >= need[i] * 1e-3 * n.longest) break;  // A larger batch is of no use.
       }
       if (low > 0 && n.shortest > most_cycle(models_[i], ms(i, size, low)) * (1 + tolerance)) {
         return 0;
@@ -139,7 +139,7 @@ class gpulet_worth {
       batch_[i] = low;
       used += ms(i, size, low);
       worth += value(low);
-      // The concave cover of value over time.
+      // The concave hull of worth over time.
       for (std::uint32_t from = low; from < high;) {
         piece best{.gain = -1, .model = i, .from = from};
         for (std::uint32_t b = from + 1; b <= high; ++b) {
@@ -171,7 +171,7 @@ class gpulet_worth {
       at_ = p.from + (p.to - p.from - 1) / 2;
       break;
     }
-    if (split_ == none && n.longest > n.shortest * narrow) split_ = 0;  // Its interval is.
+    if (split_ == none && n.longest > n.shortest * narrow) split_ = 0;  // Split its interval.
     try_batches(size, prices, need, a);
     return bound;
   }

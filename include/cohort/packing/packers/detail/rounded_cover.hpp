@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Plans for many devices: most of them as a linear program says, the rest by other means.
+/// Plans for many devices: most from a linear program, the rest by another packer.
 #pragma once
 
 #include <cohort/packing/model/feasibility.hpp>
@@ -26,22 +26,22 @@
 
 namespace cohort::packing::detail {
 
-/// Rounds a linear program over whole devices, with gpu-lets that one or more models fill: all
-/// whole devices in its solution are taken, then one more at a time, drawn by its share of what is
-/// left; at each step `rest` is asked for a plan of the remaining demand on the remaining devices.
-/// Where models have more than a few gpu-lets each, that is close to the best plan. Memory is
-/// checked by `rest` for its devices, and in the end for all. For some tens of models. Thread
+/// Rounds a linear program over whole devices, with gpu-lets that one or more models fill. It takes
+/// all whole devices of the solution, then one more at a time, drawn in proportion to the
+/// fractional remainder; at each step `rest` tries to plan the remaining demand on the remaining
+/// devices. If models have more than a few gpu-lets each, that is close to the best plan. `rest`
+/// checks the memory of its devices, and finally all are checked. For some tens of models. Thread
 /// safety: none.
 class rounded_cover {
  public:
-  /// A packer of what is left.
+  /// Packs the remaining demand.
   using packer_of_rest = std::function<packing_result(const packing_problem&)>;
 
   rounded_cover(const latency_grid& grid, const packing_problem& problem, packer_of_rest rest)
       : grid_{grid}, problem_{problem}, rest_{std::move(rest)} {}
 
-  /// Whether the linear program proves that there is no plan: the prices of its solution do, or
-  /// those of one with the gpu-lets that were missing.
+  /// Whether the linear program proves that there is no plan, by the prices of its solution or
+  /// those of one with the missing gpu-lets added.
   [[nodiscard]] bool excludes(const std::function<bool()>& stop) {
     for (int step = 0; step < 20 && !(stop && stop()); ++step) {
       relax(problem_);
@@ -67,7 +67,7 @@ class rounded_cover {
     return false;
   }
 
-  /// One try. @param seed Draws. @returns A plan, if it found one.
+  /// One try. @param seed Of the random draws. @returns A plan, if it found one.
   [[nodiscard]] std::optional<plan> operator()(std::uint64_t seed) {
     std::mt19937_64 random{seed};
     packing_problem left = problem_;
@@ -86,7 +86,7 @@ class rounded_cover {
       std::vector<cover_lp::use> uses = lp_.uses();
       bool any = false;
       for (const cover_lp::use& u : uses) {
-        // Where more is covered than is asked for, the rest stays free.
+        // If more than the demand is covered, the excess stays free.
         auto whole = static_cast<std::uint32_t>(std::floor(u.amount / lp_.covered() + 1e-9));
         // Later tries leave more to the packer of the rest.
         if (first && seed > 0 && whole > 0 && random() % 2 == 0) --whole;
@@ -105,14 +105,14 @@ class rounded_cover {
   }
 
  private:
-  /// A gpu-let and what fills it.
+  /// A gpu-let and its batches.
   struct place {
     std::size_t size = 0;
     std::vector<gpulet_load> loads{};
   };
   using device = std::vector<place>;
 
-  /// Solves the linear program for what is left.
+  /// Solves the linear program for the remaining demand.
   void relax(const packing_problem& left) {
     wanted_.clear();
     need_.clear();
@@ -151,7 +151,7 @@ class rounded_cover {
     });
   }
 
-  /// The better of what was found and what is known of that size.
+  /// The better of `found` and the known ones of that size.
   [[nodiscard]] priced_gpulet known_best(std::size_t size, std::span<const double> prices,
                                          priced_gpulet found) const {
     for (const place& p : known_) {
@@ -202,8 +202,8 @@ class rounded_cover {
   const packing_problem& problem_;
   packer_of_rest rest_;
   cover_lp lp_;
-  std::vector<std::uint32_t> wanted_;  // Models that still need something.
-  std::vector<double> need_;           // Of each.
+  std::vector<std::uint32_t> wanted_;  // Models with unserved demand.
+  std::vector<double> need_;           // Of each model.
   std::vector<device> columns_;
   std::vector<place> known_;  // Good ones that `shared_gpulet` misses.
 };

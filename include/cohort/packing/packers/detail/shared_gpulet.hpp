@@ -17,22 +17,22 @@
 
 namespace cohort::packing::detail {
 
-/// Batches that one gpu-let carries in turn, and what their rates are worth.
+/// Batches that one gpu-let runs in turn, and the worth of their rates.
 struct priced_gpulet {
   double worth = 0;
   std::vector<gpulet_load> loads{};
 };
 
-/// Finds batches whose rates are worth much: for some duty cycles, the batches that bring most for
-/// their time, greedily, as long as there is time. Not the best there are, but those that share a
-/// gpu-let well; at least as good as the best model alone. Thread safety: none.
+/// Finds batches with rates of high worth: for some duty cycles, greedily adds the batches with the
+/// highest worth per time. Not optimal, but finds models that share a gpu-let well; at least as
+/// good as the best model alone. Thread safety: none.
 class shared_gpulet {
  public:
-  /// @param models Which may be on it. Both arguments outlive it.
+  /// @param models Candidates for the gpu-let. Both arguments must outlive it.
   shared_gpulet(const latency_grid& grid, slo_rule rule, const std::vector<std::uint32_t>& models)
       : grid_{grid}, rule_{rule}, models_{models}, batch_(models.size()) {}
 
-  /// @param prices, need By model: what a unit of rate is worth, and how many are wanted.
+  /// @param prices, need By model: the worth of a unit of rate, and the number wanted.
   [[nodiscard]] priced_gpulet operator()(std::size_t size, std::span<const double> prices,
                                          std::span<const double> need) {
     priced_gpulet best;
@@ -56,7 +56,7 @@ class shared_gpulet {
   }
 
  private:
-  static constexpr int cycles = 24;  // To try, from the shortest to the longest that make sense.
+  static constexpr int cycles = 24;  // To try, from the shortest useful one to the longest.
 
   /// The longest duty cycle beside a batch of that latency.
   [[nodiscard]] double most_cycle(std::uint32_t m, double latency) const noexcept {

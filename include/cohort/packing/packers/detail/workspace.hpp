@@ -32,7 +32,7 @@ class workspace {
     }
   }
 
-  /// Starts with devices that are cut already, and for good: one layout for each.
+  /// Starts with devices that are already cut, permanently: one layout for each.
   workspace(const latency_grid& grid, const packing_problem& problem,
             std::span<const layout* const> layouts)
       : grid_{&grid}, problem_{&problem} {
@@ -48,8 +48,8 @@ class workspace {
   [[nodiscard]] const latency_grid& grid() const noexcept { return *grid_; }
   [[nodiscard]] const packing_problem& problem() const noexcept { return *problem_; }
 
-  /// The free gpu-let of at least that size, on a device with memory for the model, that the policy
-  /// puts first.
+  /// The policy's first choice of the free gpu-lets that are large enough and whose device has
+  /// memory for the model.
   template <fit_policy Fit = tightest>
   [[nodiscard]] std::optional<std::size_t> best_fit(std::size_t size, std::uint32_t model,
                                                     const Fit& fit = {}) const noexcept {
@@ -70,7 +70,7 @@ class workspace {
   [[nodiscard]] std::size_t cut_size(std::size_t i, std::size_t size) const noexcept {
     return can_cut(i) && rest_of(i, size) ? size : gpulets_[i].size;
   }
-  /// Cuts a gpu-let to `size` and leaves the rest of it free; what may not be cut stays as it is.
+  /// Cuts a gpu-let to `size` and leaves the rest of it free; no effect if it may not be cut.
   std::size_t cut(std::size_t i, std::size_t size) {
     const std::optional<std::size_t> rest = rest_of(i, size);
     if (!can_cut(i) || !rest) return i;
@@ -95,7 +95,7 @@ class workspace {
     memory_[g.gpu] += grid_->profile(model).memory_mb;
   }
 
-  /// Adds the rate to the first gpu-let in use, in the order of their use, that can carry it too.
+  /// Adds the rate to the first gpu-let in use, in order of first use, that can also carry it.
   bool merge(std::uint32_t model, double rate_rps) {
     for (const std::size_t i : used_) {
       if (!fits(i, model, rate_rps)) continue;
@@ -105,8 +105,8 @@ class workspace {
     return false;
   }
 
-  /// Gives as much of the rate as possible to the one gpu-let, free or in use, that can carry most
-  /// of it; of equals the smallest. @returns How much that is.
+  /// Gives as much of the rate as possible to the gpu-let, free or in use, that can carry most of
+  /// it; among equals the smallest. @returns That rate.
   double take_largest(std::uint32_t model, double rate_rps) {
     double most = 0;
     std::size_t best = 0;
@@ -123,7 +123,7 @@ class workspace {
     return most;
   }
 
-  /// What a gpu-let could carry of a model beside what it carries, at most `wanted_rps`.
+  /// The rate of a model that a gpu-let could add to its present loads, at most `wanted_rps`.
   [[nodiscard]] double room_for(std::size_t i, std::uint32_t model, double wanted_rps) {
     const open_gpulet& g = gpulets_[i];
     if (!has_memory(g, model)) return 0;
@@ -164,8 +164,8 @@ class workspace {
  private:
   struct open_gpulet {
     std::uint32_t gpu = 0;
-    std::size_t size = 0;        // Index in the grid: the largest that has room.
-    std::uint32_t room_pct = 0;  // While it is free, it may be cut into sizes of this sum.
+    std::size_t size = 0;        // Index in the grid: the largest that fits.
+    std::uint32_t room_pct = 0;  // While free, it may be cut into sizes with this sum.
     std::vector<gpulet_load> loads{};
   };
 
@@ -193,7 +193,7 @@ class workspace {
     return gpulets_[i].loads.empty() &&
            count_[gpulets_[i].gpu] < grid_->options().max_gpulets_per_gpu;
   }
-  /// The largest size that has room beside one of that size, if any.
+  /// The largest size that fits beside one of that size, if any.
   [[nodiscard]] std::optional<std::size_t> rest_of(std::size_t i, std::size_t size) const noexcept {
     return grid_->size_within(gpulets_[i].room_pct - grid_->size_pct(size));
   }

@@ -12,9 +12,9 @@
 
 namespace cohort::packing::detail {
 
-/// Rates and memories as parts of their averages, so that both are near 1. The energy of an
-/// assignment is the sum of squared deviations and a steep price for what is above a cap.
-/// The caller keeps the problem alive.
+/// Rates and memories relative to their averages, so that both are near 1. The energy of an
+/// assignment is the sum of squared deviations plus a steep penalty for exceeding caps. The caller
+/// keeps the problem alive.
 struct subcluster_state {
   struct cluster {
     double rate = 0;     // Deviation from the average, as a part of it.
@@ -28,12 +28,12 @@ struct subcluster_state {
 
   /// Starts from an assignment.
   void load(const subcluster_assignment& a);
-  /// Puts a model into another sub-cluster; the caller changes the sums.
+  /// Moves a model to another sub-cluster; the caller updates the sums.
   void take(std::uint32_t model, std::uint32_t to);
   /// The largest dynamic memory of a sub-cluster without one of its models.
   double dynamic_without(std::uint32_t j, std::uint32_t model) const noexcept;
   double energy(double rate, double memory, double dynamic) const noexcept;
-  /// What the move would add to the cost of moves.
+  /// Change of the total move cost by this move.
   double cost_change(std::uint32_t model, std::uint32_t to) const noexcept;
 
   const subcluster_problem* problem_;
@@ -95,7 +95,7 @@ inline void subcluster_state::load(const subcluster_assignment& a) {
   for (const cluster& c : clusters_) energy_ += energy(c.rate, c.memory, c.dynamic);
 }
 
-/// Squared deviations, and a steep price for what is above a cap.
+/// Squared deviations, and a steep penalty for exceeding caps.
 inline double subcluster_state::energy(double rate, double memory, double dynamic) const noexcept {
   constexpr double price = 100;
   double e = rate * rate + weight_ * weight_ * memory * memory;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Gpu-lets of a simulation of plans: how one plan takes over from another, where requests wait,
-/// and which batch runs next.
-/// Part of plan_simulation.hpp, which includes it at its end.
+/// Gpu-lets in a simulation of plans: how one plan replaces another, where requests wait, and which
+/// batch runs next. Part of plan_simulation.hpp, which includes it at its end.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -72,7 +71,7 @@ inline void plan_simulation::install(const packing::plan& p) {
   for (const auto& [j, model] : homeless) arrive(model, j);
 }
 
-/// Gives a request to the place that has least waiting for its rate.
+/// Sends a request to the place with the fewest waiting requests for its rate.
 inline void plan_simulation::arrive(std::uint32_t model, const job& j) {
   place* best = nullptr;
   server* on = nullptr;
@@ -96,7 +95,7 @@ inline void plan_simulation::arrive(std::uint32_t model, const job& j) {
   dispatch(*on);
 }
 
-/// When the waiting requests of a place, up to its batch, must start for the oldest to be in time.
+/// Latest start of a place's waiting requests, up to its batch, for the oldest to be in time.
 inline double plan_simulation::latest_start(const place& p) const {
   if (p.arrivals.empty()) return none;
   const auto b = std::min<std::size_t>(p.arrivals.size(), p.batch);
@@ -125,8 +124,8 @@ inline void plan_simulation::dispatch(server& s) {
     if (&p != first) others = std::min(others, latest_start(p));
   }
   // The largest batch that is in time, and within the plan or harmless. The oldest requests are
-  // given up where they would keep the batch below the planned one: else a backlog, of which all
-  // are almost late, would be served in small batches and never shrink.
+  // dropped if they would keep the batch below the planned one: otherwise small batches would serve
+  // a backlog of nearly late requests, which would never shrink.
   std::size_t b = 0;
   for (;;) {
     const double in_time = first->arrivals.front().at_ms + grid_.slo_ms(first->model) + 1e-9;
