@@ -579,6 +579,52 @@ TEST_CASE("all that goes to the device and returns is told of, with what is know
   CHECK(std::ranges::any_of(iterations, [](const auto& n) { return n.expected >= 2ms; }));
 }
 
+TEST_CASE(
+    "with a limit between tokens no second token waits for a slot, however many prompts come") {
+  std::size_t gaps = 0;
+  std::size_t late = 0;
+  std::size_t late_without = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    for (const bool holds : {true, false}) {
+      test::random_source random{seed};
+      const generator_options o{.slots = 4,
+                                .columns = 64,
+                                .prefill_chunk = 4,
+                                .prefill_ahead = 1 + random.below(3U),
+                                .prefix_bytes = 0,
+                                .between_tokens = holds ? 20ms : unbounded};
+      scripted_backend backend{o};
+      time_point now{};
+      const auto clock = [&] { return now; };
+      backend.on_iterate = [&] { now += 2ms; };
+      backend.on_wait = [&] { now += 1ms; };
+      basic_generator g{backend, o};
+      std::deque<generation> all;
+      bool busy = true;
+      while (busy || all.size() < 24) {
+        // Half of the seeds: all at once.
+        for (std::size_t n = seed % 2 == 0 ? 24 : random.below(3U); n > 0 && all.size() < 24; --n) {
+          add(all, 1 + random.below(30U), 5 + random.below(60U));
+          REQUIRE_FALSE(g.submit(all.back(), now).has_value());
+        }
+        if (!(busy = g.turn(clock))) now += 1ms;
+      }
+      for (const generation& q : all) {
+        REQUIRE(q.produced == truth(q));
+        for (std::size_t i = 1; i < q.times.size(); ++i) {
+          const bool is_late = q.times[i] - q.times[i - 1] > 20ms;
+          (holds ? late : late_without) += is_late ? 1U : 0U;
+          gaps += holds ? 1U : 0U;
+        }
+      }
+      CHECK(g.state().starved() == 0);
+    }
+  }
+  CHECK(late * 100 <= gaps);      // At most 1 %.
+  CHECK(late_without >= 40 * 5);  // Of 24 prompts and 4 slots some 15 wait.
+}
+
 TEST_CASE("what fails ends the texts that were in it with an error, and the loop goes on") {
   const generator_options o{.slots = 2,
                             .columns = 4,
