@@ -103,7 +103,8 @@ int run(options o) {
                             .end_tokens = c.end_tokens,
                             .context = texts.context(),
                             .max_choices = static_cast<std::uint32_t>(
-                                std::min<std::size_t>(o.max_choices, texts.capacity()))};
+                                std::min<std::size_t>(o.max_choices, texts.capacity())),
+                            .is_lenient = o.lenient};
   life.become_ready([&] { answers.start(served, texts, o.service.generator.slots); });
   serve::print_lines(
       serve::log_stream::out,

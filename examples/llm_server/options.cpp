@@ -107,6 +107,9 @@ options parse_options(int argc, char** argv) {
       ->check(within(1, 1 << 20));
   option("--max-choices", o.max_choices, "N", "largest number of sequences of one request")
       ->check(within(1, 1 << 16));
+  app.add_flag("--lenient", o.lenient,
+               "ignore fields of requests that this server does not know; without it they are "
+               "refused by name");
   const registry::health_choices health{
       app, o.service.watch.health, "an iteration or a prefill job", "iterations and prefill jobs"};
   option("--first-hang-s", first_hang_s, "S",

@@ -31,6 +31,7 @@ struct options {
   std::string name;                    ///< Of the model; empty: from the directory or size.
   std::string chat_template = "auto";  ///< Or one of `chat_forms`.
   std::uint32_t max_choices = 128;     ///< Sequences of one request.
+  bool lenient = false;                ///< Unknown fields of requests are ignored.
   std::vector<std::string> api_keys;   ///< Empty, and no file: no key is needed.
   std::string api_key_file;
 };

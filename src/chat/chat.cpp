@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -70,6 +72,10 @@ chat_writer::chat_writer(chat_template how, const llama::tokenizer& words,
 }
 
 std::string chat_writer::complaint(std::span<const message> messages) const {
+  if (how_.form == chat_form::zephyr) {
+    const bool has_tool = std::ranges::find(messages, "tool", &message::role) != messages.end();
+    return has_tool ? "the model's chat template has no messages of tools" : "";
+  }
   if (how_.form != chat_form::llama2) return {};
   if (!messages.empty() && messages[0].role == "system") messages = messages.subspan(1);
   bool is_good = !messages.empty();
@@ -145,7 +151,20 @@ std::vector<kv::token_id> chat_writer::write(std::span<const message> messages) 
         text += fmt::format("{}: {}\n", m.role, m.text);
         break;
       case chat_form::chatml:
-        write_chatml(m.role, m.text);
+        if (m.role != "tool" || !how_.wraps_tools) {
+          write_chatml(m.role, m.text);
+          break;
+        }
+        // Neighbours share a message.
+        if (i == 0 || messages[i - 1].role != "tool") {
+          put(open_);
+          text += "user";
+        }
+        text += fmt::format("\n<tool_response>\n{}\n</tool_response>", m.text);
+        if (i + 1 == messages.size() || messages[i + 1].role != "tool") {
+          put(end_);
+          text += "\n";
+        }
         break;
       case chat_form::llama2:
         if (m.role == "user") {
@@ -161,8 +180,14 @@ std::vector<kv::token_id> chat_writer::write(std::span<const message> messages) 
         break;
       case chat_form::llama3:
       case chat_form::llama3_1:
-        write_header(m.role);
-        text += trimmed(m.text);
+        if (m.role == "tool" && how_.wraps_tools) {
+          write_header("ipython");
+          text +=
+              nlohmann::json(m.text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+        } else {
+          write_header(m.role);
+          text += trimmed(m.text);
+        }
         put(end_);
         break;
       case chat_form::zephyr:

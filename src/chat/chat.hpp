@@ -35,7 +35,7 @@ class chat_writer {
   /// Bytes of text that `write` turns into tokens, at least.
   [[nodiscard]] static std::size_t least_bytes(std::span<const message> messages) noexcept;
   /// The prompt that asks for the assistant's next message.
-  /// @param messages Without `complaint`; their roles are system, user or assistant.
+  /// @param messages Without `complaint`; their roles are system, user, assistant or tool.
   [[nodiscard]] std::vector<kv::token_id> write(std::span<const message> messages) const;
   /// Strings that end an answer.
   [[nodiscard]] std::vector<std::string> stops() const;

@@ -177,6 +177,7 @@ std::optional<chat_template> recognise(std::string_view text, std::string_view b
                   "{{system_message}}{{'<|eot_id|>'}}", "messages[0]['content']|trim"})) {
       return {};
     }
+    t.wraps_tools = has("<|start_header_id|>ipython<|end_header_id|>\n\n");
     t.date.clear();  // Today's.
     if (has("setdate_string=strftime_now('%d %b %Y')")) return t;
     if (!find_literal(text, "setdate_string='", "", t.date) || t.date.empty()) return {};
@@ -185,6 +186,7 @@ std::optional<chat_template> recognise(std::string_view text, std::string_view b
   if (has("'<|im_start|>'+message['role']+'\n'+message['content']") &&
       has("'<|im_start|>assistant\n'")) {
     t.form = chat_form::chatml;
+    t.wraps_tools = has("<tool_response>\n");
     const bool by_text = has("message['content']+'<|im_end|>'}}\n");
     const bool ends =
         by_text || has("message['content']+'<|im_end|>\n'") ||
@@ -297,6 +299,7 @@ chat_template chat_template_of(const std::string& directory, const chat_form* fo
   chat_template t;
   if (form != nullptr) {
     t.form = *form;
+    t.wraps_tools = t.form == chat_form::llama3_1;
   } else if (std::filesystem::exists(jinja, ignored)) {
     t = read_chat_template(llama::read_text(jinja), jinja);
   } else {

@@ -31,6 +31,10 @@ struct chat_template {
   std::string end_token = "</s>";    ///< `eos_token`, likewise.
   std::string system{};              ///< ChatML: where messages begin with another role.
   std::string date = "26 Jul 2024";  ///< Llama 3.1: what it calls today; empty: today.
+  /// What a tool says is written in the model's own way: by Llama 3.1 as JSON of the role ipython,
+  /// by ChatML between <tool_response> and </tool_response> in a user's message. Else its role is
+  /// written as any other's.
+  bool wraps_tools = false;
 };
 
 /// Reads a Jinja template. It is not run but recognised, by the expressions that write a message

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <llama/unicode.hpp>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 namespace cohort::chat {
@@ -37,12 +39,16 @@ std::optional<std::int64_t> whole(const json& o, const char* name, std::int64_t 
                                   std::int64_t most) {
   const json* v = find(o, name);
   if (v == nullptr) return {};
-  if (!v->is_number_integer()) {
-    reject(name, fmt::format("{}: expected an integer, got {}", name, v->type_name()));
+  // Some clients write every number with a point: 5.0 is an integer, too.
+  const double number = v->is_number_float() ? v->get<double>() : 0;
+  if (!v->is_number() || std::trunc(number) != number) {
+    reject(name, fmt::format("{}: expected an integer, got {}", name,
+                             v->is_number() ? v->dump() : v->type_name()));
   }
-  const bool is_huge = v->is_number_unsigned() &&
-                       v->get<std::uint64_t>() >
-                           static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const bool is_huge = (v->is_number_unsigned() &&
+                        v->get<std::uint64_t>() >
+                            static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) ||
+                       std::abs(number) >= 0x1p63;
   if (is_huge || v->get<std::int64_t>() < least || v->get<std::int64_t>() > most) {
     reject(name, fmt::format("{}: got {}, expected {} to {}", name, v->dump(), least, most));
   }
@@ -111,8 +117,6 @@ bool is_of(const json& v, std::string_view type) {
 
 const std::vector<fixed_field>& fixed_fields() {
   static const std::vector<fixed_field> all{
-      {"tools", "an array", {json::array()}},
-      {"functions", "an array", {json::array()}},
       {"tool_choice", "a string or an object", {"none", "auto"}},
       {"function_call", "a string or an object", {"none", "auto"}},
       {"modalities", "an array", {json::array(), json::array({"text"})}},
@@ -132,6 +136,18 @@ const std::vector<fixed_field>& fixed_fields() {
       {"prompt_logprobs", "a number", {}},
       {"continue_final_message", "true or false", {false}},
       {"chat_template", "a string", {}},
+      {"chat_template_kwargs", "an object", {json::object()}},
+      {"add_generation_prompt", "true or false", {true}},
+      {"skip_special_tokens", "true or false", {true}},
+      {"return_token_ids", "true or false", {false}},
+      {"repeat_penalty", "a number", {1}},
+      {"grammar", "a string", {""}},
+      {"bad_words", "an array", {json::array()}},
+      {"store", "true or false", {false}},
+      {"service_tier", "a string", {"auto", "default"}},
+      {"reasoning_effort", "a string", {"none"}},
+      {"verbosity", "a string", {"medium"}},
+      {"web_search_options", "an object", {}},
       {"guided_json", "", {}},
       {"guided_regex", "", {}},
       {"guided_choice", "", {}},
@@ -140,30 +156,106 @@ const std::vector<fixed_field>& fixed_fields() {
   return all;
 }
 
+/// A field that says nothing of the answer: whatever its value, ignoring it changes nothing.
+struct free_field {
+  const char* name;
+  const char* type;  ///< As of `fixed_field`.
+};
+constexpr std::array free_fields{free_field{"user", "a string"},
+                                 free_field{"metadata", "an object"},
+                                 free_field{"safety_identifier", "a string"},
+                                 free_field{"prompt_cache_key", "a string"},
+                                 free_field{"prompt_cache_retention", "a string"},
+                                 free_field{"cache_prompt", "true or false"},
+                                 free_field{"parallel_tool_calls", "true or false"},
+                                 free_field{"request_id", "a string"}};
+
+/// Fields with a meaning here: of both paths, and of each.
+constexpr std::array read_fields_of_all{"model",
+                                        "n",
+                                        "temperature",
+                                        "top_p",
+                                        "top_k",
+                                        "presence_penalty",
+                                        "frequency_penalty",
+                                        "seed",
+                                        "priority",
+                                        "ignore_eos",
+                                        "stop",
+                                        "stop_token_ids",
+                                        "stream",
+                                        "stream_options",
+                                        "max_tokens",
+                                        "max_completion_tokens",
+                                        "logprobs",
+                                        "response_format",
+                                        "best_of",
+                                        "tools",
+                                        "functions"};
+constexpr std::array read_fields_of_chats{"messages", "top_logprobs"};
+constexpr std::array read_fields_of_completions{"prompt"};
+
+[[noreturn]] void refuse(std::string_view name) {
+  reject(std::string{name}, fmt::format("{}: not supported by this server", name));
+}
+
+void check_type(const json& v, const char* name, const char* type) {
+  if (is_of(v, type)) return;
+  reject(name, fmt::format("{}: expected {}, got {}", name, type, v.type_name()));
+}
+
+/// A misspelt field must not be ignored in silence, and neither one of another server. Null says as
+/// little as no field at all.
+template <class IsKnown>
+void check_known(const json& o, std::string_view within, IsKnown is_known) {
+  for (const auto& [name, value] : o.items()) {
+    if (value.is_null() || is_known(name)) continue;
+    // Cut between two characters.
+    std::size_t size = std::min<std::size_t>(name.size(), 100);
+    while (size < name.size() && (static_cast<unsigned char>(name[size]) & 0xC0U) == 0x80U) --size;
+    const std::string shown = fmt::format("{}{}", within, name.substr(0, size));
+    reject(shown, fmt::format("{}: unknown field", shown));
+  }
+}
+
 /// What this server does not do must not be ignored in silence.
-void check_unsupported(const json& o, bool is_chat) {
-  const auto refuse = [](const char* name) {
-    reject(name, fmt::format("{}: not supported by this server", name));
-  };
+void check_unsupported(const json& o, bool is_chat, bool is_lenient) {
   for (const fixed_field& f : fixed_fields()) {
     const json* v = find(o, f.name);
     if (v == nullptr) continue;
-    if (!is_of(*v, f.type)) {
-      reject(f.name, fmt::format("{}: expected {}, got {}", f.name, f.type, v->type_name()));
-    }
+    check_type(*v, f.name, f.type);
     if (std::ranges::find(f.neutral, *v) == f.neutral.end()) refuse(f.name);
   }
+  for (const free_field& f : free_fields) {
+    if (const json* v = find(o, f.name)) check_type(*v, f.name, f.type);
+  }
+  // Tools that may not be called are as good as none.
+  for (const auto& [tools, choice] :
+       {std::pair{"tools", "tool_choice"}, std::pair{"functions", "function_call"}}) {
+    const json* v = find(o, tools);
+    if (v == nullptr) continue;
+    check_type(*v, tools, "an array");
+    const json* chosen = find(o, choice);
+    if (!v->empty() && (chosen == nullptr || *chosen != "none")) refuse(tools);
+  }
   if (const json* v = find(o, "response_format")) {
-    if (!v->is_object()) {
-      reject("response_format",
-             fmt::format("response_format: expected an object, got {}", v->type_name()));
-    }
+    check_type(*v, "response_format", "an object");
     if (v->value("type", json{}) != "text") refuse("response_format");
   }
-  if (const json* v = find(o, "best_of");
-      !is_chat && v != nullptr && *v != o.value("n", json(1)) && *v != 1) {
+  if (const json* v = find(o, "best_of"); v != nullptr && *v != o.value("n", json(1)) && *v != 1) {
     refuse("best_of");
   }
+  if (is_lenient) return;
+  const auto is_in = [](const auto& names, std::string_view name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  check_known(o, "", [&](std::string_view name) {
+    return is_in(read_fields_of_all, name) ||
+           (is_chat ? is_in(read_fields_of_chats, name)
+                    : is_in(read_fields_of_completions, name)) ||
+           std::ranges::find(free_fields, name, &free_field::name) != free_fields.end() ||
+           std::ranges::find(fixed_fields(), name, &fixed_field::name) != fixed_fields().end();
+  });
 }
 
 /// @param field Named in errors.
@@ -266,9 +358,9 @@ std::vector<message> read_messages(const json& o) {
     message& to = out.emplace_back(message{role->get<std::string>(), {}});
     // Models know no developer: what one says is the system's.
     if (to.role == "developer") to.role = "system";
-    const std::initializer_list<std::string_view> roles{"system", "user", "assistant"};
+    const std::initializer_list<std::string_view> roles{"system", "user", "assistant", "tool"};
     if (std::ranges::find(roles, to.role) == roles.end()) {
-      reject(at + ".role", at + ".role: expected system, developer, user or assistant");
+      reject(at + ".role", at + ".role: expected system, developer, user, assistant or tool");
     }
     for (const char* call : {"tool_calls", "function_call"}) {
       const json* asked = find(m, call);
@@ -287,6 +379,8 @@ std::vector<message> read_messages(const json& o) {
         }
         to.text += text->get<std::string>();
       }
+    } else if (content == nullptr && to.role == "assistant") {
+      // It has said nothing.
     } else {
       reject(at + ".content", at + ".content: expected a string or an array of parts");
     }
@@ -331,13 +425,14 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
                     .param = "model",
                     .code = "model_not_found"};
   }
-  check_unsupported(o, is_chat);
+  check_unsupported(o, is_chat, m.is_lenient);
 
   text_request r{.is_chat = is_chat};
   r.n = static_cast<std::uint32_t>(whole(o, "n", 1, m.max_choices).value_or(1));
   r.how.temperature = real(o, "temperature", 0, 2).value_or(1);
   r.how.top_p = std::max(real(o, "top_p", 0, 1).value_or(1), std::numeric_limits<float>::min());
-  r.how.top_k = static_cast<std::uint32_t>(whole(o, "top_k", 0, 1 << 30U).value_or(0));
+  r.how.top_k = static_cast<std::uint32_t>(
+      std::max<std::int64_t>(0, whole(o, "top_k", -1, 1 << 30U).value_or(0)));  // -1: all, as 0.
   r.how.presence_penalty = real(o, "presence_penalty", -2, 2).value_or(0);
   r.how.frequency_penalty = real(o, "frequency_penalty", -2, 2).value_or(0);
   if (const auto seed = whole(o, "seed", std::numeric_limits<std::int64_t>::min(),
@@ -363,6 +458,15 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
     if (!v->is_object()) reject("stream_options", "stream_options: expected an object");
     if (!r.streams) reject("stream_options", "stream_options: needs stream: true");
     r.includes_usage = flag(*v, "include_usage");
+    for (const char* other : {"include_obfuscation", "continuous_usage_stats"}) {
+      if (flag(*v, other)) refuse(fmt::format("stream_options.{}", other));
+    }
+    if (!m.is_lenient) {
+      check_known(*v, "stream_options.", [](std::string_view option) {
+        return option == "include_usage" || option == "include_obfuscation" ||
+               option == "continuous_usage_stats";
+      });
+    }
   }
 
   if (is_chat) {

@@ -57,6 +57,7 @@ struct served_model {
   std::vector<kv::token_id> end_tokens{};
   std::uint32_t context = 0;
   std::uint32_t max_choices = 128;  ///< Of one request.
+  bool is_lenient = false;          ///< Fields without a meaning here are ignored, not refused.
 };
 
 /// Reads the body of POST /v1/completions or, `is_chat`, /v1/chat/completions.

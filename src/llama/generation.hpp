@@ -77,8 +77,9 @@ struct generator_options {
   /// ones: with a place they wait for the job under way, and for twice the pieces of other short
   /// prompts.
   std::uint32_t max_overtaking = 16;
-  /// Packed prompts that are kept for equal ones to come, on top of staging. 0: equal prompts are
-  /// computed once only while one of them is at hand.
+  /// Packed prompts that are kept for equal ones to come, on top of staging, with all that belongs
+  /// to them: columns, logits, tokens. 0: equal prompts are computed once only while one of them is
+  /// at hand.
   std::uint64_t prefix_bytes = std::uint64_t{64} << 20U;
   /// Longest time from arrival to the first token. Prompts are accepted only if it will be kept, by
   /// what was measured, of them and of all that were before; pieces are computed by earliest

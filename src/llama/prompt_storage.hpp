@@ -22,9 +22,10 @@ namespace cohort::llama {
 template <decoder_backend Backend>
 class prompt_storage {
  public:
-  /// @param kept_bytes Of prompts that nobody uses any more, kept for those to come.
+  /// @param kept_bytes Of prompts, those in use included, above which no unused one is kept:
+  /// columns, the logits behind each prompt, its tokens.
   prompt_storage(Backend& backend, std::uint64_t kept_bytes)
-      : backend_{backend}, prefixes_{kept_bytes / backend.column_bytes()} {}
+      : backend_{backend}, prefixes_{kept_bytes} {}
   prompt_storage(const prompt_storage&) = delete;
   prompt_storage& operator=(const prompt_storage&) = delete;
 
@@ -42,7 +43,7 @@ class prompt_storage {
       leave(at->second.entry);
     }
   }
-  /// Of all that is allocated.
+  /// Of all that is allocated, and of the results that are kept with it.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
   /// Whether a prompt need not be computed for its own sake.
@@ -59,14 +60,19 @@ class prompt_storage {
   /// Ends one use of an entry; frees those that need not be kept any more.
   void leave(std::uint64_t entry) {
     prefixes_.release(entry, [&](std::uint64_t dropped) {
-      first_.erase(dropped);
+      const auto at = first_.find(dropped);
+      bytes_ -= sizeof(result) + at->second.logits.size() * sizeof(float);
+      first_.erase(at);
       backend_.release(forget(dropped));
     });
   }
   /// The prompt is in storage now. @param r Of its last token; copied.
   void fill(std::uint64_t entry, std::uint64_t storage, const row_result& r) {
-    prefixes_.fill(entry, storage);
+    const std::uint64_t beside = sizeof(result) + r.logits.size_bytes();
+    prefixes_.fill(entry, storage,
+                   backend_.packed_columns(storage) * backend_.column_bytes() + beside);
     first_.insert_or_assign(storage, result{entry, r.best, {r.logits.begin(), r.logits.end()}});
+    bytes_ += beside;
   }
   /// Instead: it will not be, as nothing was allocated for it.
   void give_up(std::uint64_t entry) {
@@ -89,6 +95,8 @@ class prompt_storage {
   [[nodiscard]] std::uint64_t hits() const noexcept { return hits_; }
 
  private:
+  /// All logits, not only the largest: a request with temperature draws from all of them, and its
+  /// tokens may not depend on whether its prompt was computed before.
   struct result {
     std::uint64_t entry;
     std::optional<scored_token> best;

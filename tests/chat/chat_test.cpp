@@ -197,6 +197,38 @@ TEST_CASE("each form that is known renders as its template does") {
             .starts_with("<s><|im_start|>user"));
 }
 
+TEST_CASE("what tools say is written as the template does") {
+  const std::vector<message> asked{{"user", "Hi"}, {"tool", "\"5\"\n"}, {"tool", "6"}};
+  const auto after = [&](const chat_template& t, const std::vector<std::string>& names) {
+    const std::string text = rendered(t, names, asked);
+    return text.substr(text.find("Hi") + 2);
+  };
+  CHECK(after(read_chat_template(chatml_template, "t"), im_names) ==
+        "<|im_end|>\n<|im_start|>tool\n\"5\"\n<|im_end|>\n<|im_start|>tool\n6<|im_end|>\n"
+        "<|im_start|>assistant\n");
+  const std::string wrapped =
+      chatml_template + R"({% if false %}{{ '<tool_response>\n' }}{% endif %})";
+  CHECK(after(read_chat_template(wrapped, "t"), im_names) ==
+        "<|im_end|>\n<|im_start|>user\n<tool_response>\n\"5\"\n\n</tool_response>\n"
+        "<tool_response>\n6\n</tool_response><|im_end|>\n<|im_start|>assistant\n");
+  const auto header = [](const std::string& role) {
+    return "<|start_header_id|>" + role + "<|end_header_id|>\n\n";
+  };
+  CHECK(after(read_chat_template(llama3_template, "t"), header_names) ==
+        "<|eot_id|>" + header("tool") + "\"5\"<|eot_id|>" + header("tool") + "6<|eot_id|>" +
+            header("assistant"));
+  const std::string dated =
+      llama3_1_template(R"({%- set date_string = "1 Jan 2025" %})") +
+      R"({%- if false %}{{- "<|start_header_id|>ipython<|end_header_id|>\n\n" }}{%- endif %})";
+  CHECK(after(read_chat_template(dated, "t"), header_names) ==
+        "<|eot_id|>" + header("ipython") + R"("\"5\"\n")" + "<|eot_id|>" + header("ipython") +
+            "\"6\"<|eot_id|>" + header("assistant"));
+  const llama::tokenizer words = with_special(llama_names);
+  for (const chat_form none : {chat_form::zephyr, chat_form::llama2}) {
+    CHECK_FALSE(chat_writer{{.form = none}, words, {}}.complaint(asked).empty());
+  }
+}
+
 TEST_CASE("a date that the template asks for is today's") {
   const chat_template now = read_chat_template(
       llama3_1_template(R"({%- set date_string = strftime_now("%d %b %Y") %})"), "t");

@@ -130,7 +130,7 @@ llama::generator_options draw_options(test::random_source& random) {
           .prefill_ahead = 1 + random.below(4U),
           .max_prefilling = 1 + random.below(8U),
           .max_overtaking = random.below(4U),
-          .prefix_bytes = random.one_in(2) ? 0U : 100U * 8,
+          .prefix_bytes = random.one_in(2) ? 0U : 500U * 8,
           .first_token = random.one_in(2) ? unbounded : duration{1ms * (60 + random.below(400))},
           .prefill = {.max_rows = 3, .max_waste = 0.5}};
 }

@@ -65,6 +65,135 @@ TEST_CASE("a prompt is refused by its bytes alone only where no tokens could fit
   CHECK(std::holds_alternative<text_request>(read(true, std::string(30, 'x'))));
 }
 
+/// What a body with one more field is answered: the field that is refused, or nothing.
+std::string refused(const served_model& m, bool is_chat, const json& more) {
+  json asked{{"model", "m"}, {"max_tokens", 1}};
+  if (is_chat) {
+    asked["messages"] = {{{"role", "user"}, {"content", "x"}}};
+  } else {
+    asked["prompt"] = "x";
+  }
+  asked.update(more);
+  const auto result = read_request(asked.dump(), is_chat, m);
+  const auto* e = std::get_if<api_error>(&result);
+  if (e == nullptr) return "";
+  CHECK(e->status == 400);
+  CHECK(e->message.starts_with(e->param + ": "));
+  return e->param;
+}
+
+TEST_CASE("a field is read, says nothing of the answer, or is refused by its name") {
+  fixture f;
+  // What clients send as a matter of course.
+  const json taken{{"user", "u"},
+                   {"metadata", {{"a", "b"}}},
+                   {"safety_identifier", "s"},
+                   {"prompt_cache_key", "k"},
+                   {"parallel_tool_calls", true},
+                   {"cache_prompt", true},
+                   {"store", false},
+                   {"service_tier", "auto"},
+                   {"seed", 5},
+                   {"n", 1},
+                   {"stream", true},
+                   {"stream_options", {{"include_usage", true}, {"include_obfuscation", false}}},
+                   {"response_format", {{"type", "text"}}},
+                   {"repeat_penalty", 1.0},
+                   {"grammar", ""},
+                   {"return_token_ids", false},
+                   {"best_of", 1},
+                   {"whatever", nullptr}};
+  CHECK(refused(f.model, true, taken).empty());
+  CHECK(refused(f.model, false, taken).empty());
+  CHECK(refused(f.model, true, {{"logprobs", false}}).empty());
+  // What would change the answer if it were not ignored.
+  const std::pair<const char*, json> changing[] = {{"repeat_penalty", 1.1},
+                                                   {"n_predict", 8},
+                                                   {"grammar", "root ::= x"},
+                                                   {"return_token_ids", true},
+                                                   {"temprature", 0.5},
+                                                   {"max_token", 5},
+                                                   {"store", true},
+                                                   {"service_tier", "flex"},
+                                                   {"reasoning_effort", "high"},
+                                                   {"response_format", {{"type", "json_object"}}},
+                                                   {"best_of", 2},
+                                                   {"allowed_token_ids", {1}},
+                                                   {"", 1}};
+  for (const auto& [name, value] : changing) {
+    CAPTURE(name);
+    for (const bool is_chat : {false, true}) {
+      CHECK(refused(f.model, is_chat, {{name, value}}) == name);
+    }
+  }
+  // Fields of the other path, or of another place.
+  CHECK(refused(f.model, true, {{"prompt", "x"}}) == "prompt");
+  CHECK(refused(f.model, false, {{"messages", json::array()}}) == "messages");
+  CHECK(refused(f.model, false, {{"top_logprobs", 1}}) == "top_logprobs");
+  const json options{{"stream", true}, {"stream_options", {{"include_usages", true}}}};
+  CHECK(refused(f.model, true, options) == "stream_options.include_usages");
+  // A name is cut between two characters, and what is wrong with its type is said.
+  const std::string long_name = std::string(99, 'x') + "\u20ac" + std::string(1000, 'y');
+  CHECK(refused(f.model, true, {{long_name, 1}}) == std::string(99, 'x'));
+  CHECK(refused(f.model, true, {{"user", 5}}) == "user");
+
+  f.model.is_lenient = true;
+  CHECK(refused(f.model, true, {{"temprature", 0.5}, {"n_predict", 8}}).empty());
+  CHECK(refused(f.model, true, options).empty());
+  CHECK(refused(f.model, true, {{"repeat_penalty", 1.1}}) == "repeat_penalty");
+}
+
+TEST_CASE("whole numbers may have a point, and -1 is all tokens for top_k") {
+  const fixture f;
+  const auto read = [&](const json& more) {
+    json asked{{"model", "m"}, {"prompt", "x"}};
+    asked.update(more);
+    return std::get<text_request>(read_request(asked.dump(), false, f.model));
+  };
+  CHECK(read({{"max_tokens", 5.0}}).max_new == 5);
+  CHECK(read({{"n", 2.0}}).n == 2);
+  CHECK(read({{"top_k", -1}}).how.top_k == 0);
+  CHECK(read({{"top_k", 3.0}}).how.top_k == 3);
+  CHECK(read({{"seed", -9.0}}).how.seed == static_cast<std::uint64_t>(-9));
+  CHECK(refused(f.model, false, {{"max_tokens", 5.5}}) == "max_tokens");
+  CHECK(refused(f.model, false, {{"max_tokens", 0.0}}) == "max_tokens");
+  CHECK(refused(f.model, false, {{"top_k", -2}}) == "top_k");
+  for (const double huge : {1e300, -1e300, 0x1p63}) {
+    CHECK(refused(f.model, false, {{"seed", huge}}) == "seed");
+  }
+}
+
+TEST_CASE("tools that may not be called are as good as none, and their messages are text") {
+  const fixture f;
+  const json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  CHECK(refused(f.model, true, {{"tools", tools}, {"tool_choice", "none"}}).empty());
+  CHECK(refused(f.model, true, {{"functions", tools}, {"function_call", "none"}}).empty());
+  CHECK(refused(f.model, true, {{"tools", tools}}) == "tools");
+  CHECK(refused(f.model, true, {{"tools", tools}, {"tool_choice", "auto"}}) == "tools");
+  CHECK(refused(f.model, true, {{"tools", 5}, {"tool_choice", "none"}}) == "tools");
+  const auto messages = [](const json& more) {
+    return json{{"messages", {{{"role", "user"}, {"content", "x"}}, more}}};
+  };
+  const auto prompt = [&](const json& more) {
+    json asked{{"model", "m"}, {"max_tokens", 1}};
+    asked.update(messages(more));
+    const auto r = std::get<text_request>(read_request(asked.dump(), true, f.model));
+    return f.words.decode(r.prompts[0]);
+  };
+  CHECK(prompt({{"role", "tool"}, {"tool_call_id", "1"}, {"content", "5"}}) ==
+        "user: x\ntool: 5\nassistant:");
+  CHECK(prompt({{"role", "assistant"}, {"content", nullptr}}) ==
+        "user: x\nassistant: \nassistant:");
+  CHECK(prompt({{"role", "assistant"}}) == "user: x\nassistant: \nassistant:");
+  for (const char* role : {"user", "system", "tool"}) {
+    CHECK(refused(f.model, true, messages({{"role", role}, {"content", nullptr}})) ==
+          "messages[1].content");
+  }
+  CHECK(refused(f.model, true,
+                messages({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", tools}})) ==
+        "messages[1].tool_calls");
+}
+
 TEST_CASE("the token that was drawn is among the most likely, in completions") {
   const fixture f;
   // Not among the two most likely, and among them.

@@ -426,6 +426,49 @@ TEST_CASE("by SLO: the latest that can be kept is refused, given up, or waits fo
   CHECK(scheduler.empty());
 }
 
+TEST_CASE("by SLO: prompts under prefill have slots to themselves, which others do not count on") {
+  slo_scheduler scheduler{{.batch = {.slots = 3},
+                           .max_slots = 3,
+                           .max_prefilling = 8,
+                           .max_overtaking = 8,
+                           .prefill = {.max_rows = 1}},
+                          by_priority{},
+                          ms_a_token({.between_tokens = 50ms})};
+  recording_sink sink{64};
+  const decode_load pace{.iteration = 10ms};
+  std::deque<sequence> all(6);
+  for (sequence& s : all) {
+    s.prompt = 4;
+    s.max_new = 100;
+    REQUIRE_FALSE(scheduler.submit(s, pace, t0).has_value());
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto group = i == 1 ? scheduler.next_short_prefill(10, pace, t0, sink)
+                              : scheduler.next_prefill(pace, t0, sink);
+    REQUIRE(group.size() == 1);
+    CHECK(group[0] == &all[i]);
+  }
+  // Three slots are free, and three prompts are out: the fourth would wait for its second token.
+  CHECK(scheduler.next_prefill(pace, t0, sink).empty());
+  CHECK(scheduler.next_short_prefill(10, pace, t0, sink).empty());
+  scheduler.on_prefilled(all[0], sink.prefill(all[0]), 1, false, sink);
+  REQUIRE(scheduler.begin(t0, sink));
+  scheduler.on_token(0, 1, false, sink);
+  CHECK(scheduler.next_prefill(pace, t0, sink).empty());  // One runs, two are out.
+  // The second ends with its first token, and its slot is the fourth's.
+  scheduler.on_prefilled(all[1], sink.prefill(all[1]), 1, true, sink);
+  REQUIRE(scheduler.next_prefill(pace, t0, sink).size() == 1);
+  CHECK(scheduler.next_prefill(pace, t0, sink).empty());
+  scheduler.on_prefill_failed(all[2], sink);
+  CHECK(scheduler.next_short_prefill(10, pace, t0, sink).size() == 1);
+  CHECK(scheduler.next_prefill(pace, t0, sink).empty());
+  scheduler.on_prefill_failed(all[3], sink);
+  scheduler.on_prefill_failed(all[4], sink);
+  scheduler.cancel(all[5], sink);
+  scheduler.cancel(all[0], sink);
+  CHECK(scheduler.empty());
+}
+
 TEST_CASE("with promises: refused for want of time, taken again when that is there") {
   slo_scheduler scheduler{
       {.batch = {.slots = 1}, .max_slots = 1, .max_prefilling = 8, .prefill = {.max_rows = 1}},

@@ -99,7 +99,7 @@ TEST_CASE("whatever fails and is cancelled, others have their tokens and no stor
                               .prefill_ahead = 1 + random.below(4U),
                               .max_prefilling = 1 + random.below(8U),
                               .max_overtaking = random.below(4U),
-                              .prefix_bytes = random.one_in(2) ? 0U : 100U * 8,
+                              .prefix_bytes = random.one_in(2) ? 0U : 500U * 8,
                               .prefill = {.max_rows = 3, .max_waste = 0.5}};
     scripted_backend backend{o};
     backend.patience = random.below(4U);
@@ -155,6 +155,35 @@ TEST_CASE("whatever fails and is cancelled, others have their tokens and no stor
   CHECK(dropped > 0);
   CHECK(hits > 0);
   CHECK(preemptions > 0);
+}
+
+TEST_CASE("prompts are kept within their bytes, the logits behind them included") {
+  // A prompt of two tokens has 2 columns of 8 bytes, and 50 logits of 4.
+  constexpr std::uint64_t least = 2 * 8 + 50 * 4;
+  const generator_options o{.slots = 4, .columns = 16, .prefix_bytes = 100 * least};
+  scripted_backend backend{o};
+  basic_generator g{backend, o};
+  std::uint64_t most = 0;
+  for (kv::token_id i = 0; i < 2000; ++i) {
+    generation q;
+    q.text = {i / 50, i % 50};
+    q.max_new = 1;
+    REQUIRE_FALSE(g.submit(q).has_value());
+    while (g.turn(no_time)) {
+    }
+    REQUIRE(q.produced == truth(q));
+    most = std::max(most, backend.columns() / 2);
+  }
+  CHECK(most < 100);
+  CHECK(most > 30);  // What an entry takes for itself is less than twice that.
+  generation again;
+  again.text = {1999 / 50, 1999 % 50};
+  again.max_new = 1;
+  REQUIRE_FALSE(g.submit(again).has_value());
+  while (g.turn(no_time)) {
+  }
+  CHECK(g.prefix_hits() == 1);
+  CHECK(again.produced == truth(again));
 }
 
 TEST_CASE("equal prompts are computed again by one who waited, if the first one's prefill fails") {
@@ -416,7 +445,7 @@ TEST_CASE("endless short prompts take no more than half of the time from long on
 }
 
 TEST_CASE("logits that are no numbers end their text with an error, and no other") {
-  const generator_options o{.slots = 4, .columns = 16, .prefill_chunk = 8, .prefix_bytes = 800};
+  const generator_options o{.slots = 4, .columns = 16, .prefill_chunk = 8, .prefix_bytes = 8000};
   for (const float poison : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
     for (const std::uint32_t index : {0U, 1U, 4U}) {  // Which token: 0 is the prompt's.
       for (const bool draws : {false, true}) {
@@ -548,6 +577,52 @@ TEST_CASE("all that goes to the device and returns is told of, with what is know
   // One that has more rows than the one before may take as many times as long.
   const auto& iterations = heard.notes.at(static_cast<std::size_t>(device_work::iteration));
   CHECK(std::ranges::any_of(iterations, [](const auto& n) { return n.expected >= 2ms; }));
+}
+
+TEST_CASE(
+    "with a limit between tokens no second token waits for a slot, however many prompts come") {
+  std::size_t gaps = 0;
+  std::size_t late = 0;
+  std::size_t late_without = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    for (const bool holds : {true, false}) {
+      test::random_source random{seed};
+      const generator_options o{.slots = 4,
+                                .columns = 64,
+                                .prefill_chunk = 4,
+                                .prefill_ahead = 1 + random.below(3U),
+                                .prefix_bytes = 0,
+                                .between_tokens = holds ? 20ms : unbounded};
+      scripted_backend backend{o};
+      time_point now{};
+      const auto clock = [&] { return now; };
+      backend.on_iterate = [&] { now += 2ms; };
+      backend.on_wait = [&] { now += 1ms; };
+      basic_generator g{backend, o};
+      std::deque<generation> all;
+      bool busy = true;
+      while (busy || all.size() < 24) {
+        // Half of the seeds: all at once.
+        for (std::size_t n = seed % 2 == 0 ? 24 : random.below(3U); n > 0 && all.size() < 24; --n) {
+          add(all, 1 + random.below(30U), 5 + random.below(60U));
+          REQUIRE_FALSE(g.submit(all.back(), now).has_value());
+        }
+        if (!(busy = g.turn(clock))) now += 1ms;
+      }
+      for (const generation& q : all) {
+        REQUIRE(q.produced == truth(q));
+        for (std::size_t i = 1; i < q.times.size(); ++i) {
+          const bool is_late = q.times[i] - q.times[i - 1] > 20ms;
+          (holds ? late : late_without) += is_late ? 1U : 0U;
+          gaps += holds ? 1U : 0U;
+        }
+      }
+      CHECK(g.state().starved() == 0);
+    }
+  }
+  CHECK(late * 100 <= gaps);      // At most 1 %.
+  CHECK(late_without >= 40 * 5);  // Of 24 prompts and 4 slots some 15 wait.
 }
 
 TEST_CASE("what fails ends the texts that were in it with an error, and the loop goes on") {

@@ -162,7 +162,7 @@ TEST_CASE("equal prompts are computed once: at the same time, and later if they 
     generator g{model,
                 {.slots = 4,
                  .columns = 16,
-                 .prefix_bytes = keeps ? 60 * model.config().column_bytes() : 0}};
+                 .prefix_bytes = keeps ? 70 * model.config().column_bytes() : 0}};
     std::deque<generation> all(7);
     const auto submit = [&](std::size_t i, kv::token_id first) {
       all[i].id = request_id{i};
@@ -183,7 +183,8 @@ TEST_CASE("equal prompts are computed once: at the same time, and later if they 
     submit(3, 1);
     drain();
     CHECK(g.prefilled_tokens() == (keeps ? 30 : 60));
-    // Two more prompts: there is room for two, and the oldest of three goes.
+    // Two more prompts: there is room for two of 30 columns, with what belongs to them, and the
+    // oldest of three goes.
     submit(4, 2);
     drain();
     submit(5, 3);

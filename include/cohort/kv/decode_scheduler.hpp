@@ -77,7 +77,8 @@ class decode_scheduler {
   }
   /// The same for any policy; late prompts get their final event, `deadline`.
   /// @param pace Its durations and whether prefill is coupled. The scheduler fills in the counts.
-  /// It also estimates `departure_gap` where that is 0, from how many iterations others stayed.
+  /// It also estimates `departure_gap` where that is 0, cautiously, from how many iterations others
+  /// stayed.
   template <finish_sink Sink>
   std::span<sequence* const> next_prefill(const decode_load& pace, time_point now, Sink& sink);
   /// The same for prompts of up to `longest` tokens only, with a limit of its own
@@ -163,13 +164,14 @@ class decode_scheduler {
   }
   [[nodiscard]] decode_load load(decode_load pace) const noexcept {
     const std::uint32_t free = slots_.max_slots() - batch().live();
-    const auto waiting = static_cast<std::uint32_t>(slots_.waiting().size());
+    // Those under prefill will want a slot, too, before any that starts now.
+    const auto waiting = static_cast<std::uint32_t>(slots_.waiting().size() + out_.size());
     pace.live = batch().live();
     pace.room = free > waiting ? free - waiting : 0;
     pace.behind = waiting > free ? waiting - free : 0;
     if (pace.mean_iteration == duration{0}) pace.mean_iteration = pace.iteration;
     if (pace.departure_gap == duration{0}) {
-      const double stay = to_ms(pace.mean_iteration) * slots_.mean_stay();
+      const double stay = to_ms(pace.mean_iteration) * slots_.cautious_stay();
       pace.departure_gap = from_ms(stay / slots_.max_slots());
     }
     return pace;

@@ -5,6 +5,7 @@
 
 #include <cohort/core/error.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -63,10 +64,11 @@ TEST_CASE("who waits takes a slot, steps, is evicted and comes back with its tok
   CHECK(k.starved() == 0);
 }
 
-TEST_CASE("the mean stay is the first one's, and then moves by a part of 32") {
+TEST_CASE("the mean stay counts the iterations of those that have not left, too") {
   slot_keeper<fifo> k{{.slots = 2, .columns = 4}, plenty, 2, fifo{}};
   counting_sink sink;
   CHECK(k.mean_stay() == 0);
+  CHECK(k.cautious_stay() == 0);
   std::deque<sequence> all{prefilled(1, 3), prefilled(2, 3)};
   for (sequence& s : all) k.wait(s);
   const auto iterate = [&](int times) {
@@ -79,10 +81,13 @@ TEST_CASE("the mean stay is the first one's, and then moves by a part of 32") {
   };
   iterate(4);
   k.remove(0);
-  CHECK(k.mean_stay() == 4);
+  CHECK(k.mean_stay() == 8);  // Both were there for 4, and one has left.
+  CHECK(k.cautious_stay() == doctest::Approx(8 * (1 + 2 / std::sqrt(31.0 / 32))));
   iterate(32);
   k.remove(1);
-  CHECK(k.mean_stay() == 4 + (36.0 - 4) / 32);
+  // 31 of 32 parts of the 8, 32 more, and as many parts of the first that left.
+  CHECK(k.mean_stay() == doctest::Approx(39.75 / (63.0 / 32)));
+  CHECK(k.cautious_stay() > k.mean_stay());
 }
 
 TEST_CASE("what was packed can be trusted once an iteration has run") {

@@ -281,7 +281,7 @@ void check_tokens(std::uint64_t seed, token_counts& counts) {
                             .prefill_chunk = 1 + random.below(40U),
                             .prefill_ahead = 1 + random.below(4U),
                             .max_prefilling = 1 + random.below(8U),
-                            .prefix_bytes = random.one_in(2) ? 0 : 100 * c.column_bytes(),
+                            .prefix_bytes = random.one_in(2) ? 0 : 200 * c.column_bytes(),
                             .prefill = {.max_rows = 3, .max_waste = 0.5, .max_positions = 512}};
   // Slices of the device cut the loop's pieces once more.
   device_backend<device_type> backend{*d, weights, o, {.prefill_chunk = 1 + random.below(80U)}};

@@ -13,6 +13,7 @@
 #include <cohort/kv/batch/waiting_list.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -71,12 +72,19 @@ class slot_keeper {
   }
   /// Empties a live slot after its sequence finished or was cancelled.
   void remove(std::uint32_t slot) noexcept {
-    const double stayed = static_cast<std::uint32_t>(iterations_) - owners_[slot]->entered;
-    mean_stay_ += (stayed - mean_stay_) * (mean_stay_ == 0 ? 1 : 1.0 / 32);
+    constexpr double kept = 31.0 / 32;  // About the latest 32 that left count.
+    occupied_ *= kept;
+    left_ = (left_ + 1) * kept;
     batch_.remove(slot);
   }
-  /// Smoothed number of iterations from entering to leaving; 0: none has left yet.
-  [[nodiscard]] double mean_stay() const noexcept { return mean_stay_; }
+  /// Mean number of iterations from entering to leaving, recently; 0: none has left yet. The
+  /// iterations of sequences that still run count, too: of those that came together, the first to
+  /// leave say only how long short ones stay.
+  [[nodiscard]] double mean_stay() const noexcept { return left_ > 0 ? occupied_ / left_ : 0; }
+  /// The same plus two standard errors: the fewer sequences have left, the longer.
+  [[nodiscard]] double cautious_stay() const noexcept {
+    return left_ > 0 ? mean_stay() * (1 + 2 / std::sqrt(left_)) : 0;
+  }
   /// Packs a running sequence, which waits from then on.
   /// @throws resource_error If there is no storage for it; the sequence then keeps running.
   template <storage_sink Sink>
@@ -131,7 +139,8 @@ class slot_keeper {
   std::vector<victim_view> victims_;
   waiting_list<sequence*> prepared_;
   std::vector<sequence*> owners_;  // By slot.
-  double mean_stay_ = 0;
+  double occupied_ = 0;            // Slot-iterations.
+  double left_ = 0;                // Sequences that left in them.
   std::uint64_t iterations_ = 0;
   std::uint64_t answered_ = 0;  // The iterations among these that have run.
   std::uint64_t inserts_ = 0;
@@ -252,6 +261,7 @@ bool slot_keeper<Pick>::begin(Sink& sink) {
   batch_.step(plan_);
   execute(sink);
   ++iterations_;
+  occupied_ += batch_.live();
   for (std::uint32_t i = 0; i < batch_.size(); ++i) {
     if (batch_[i].live) owners_[i]->who = batch_[i].who;
   }

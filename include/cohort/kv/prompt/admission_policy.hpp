@@ -37,12 +37,13 @@ struct prefill_shape {
 /// The load of the decode batch meanwhile. The driver measures or predicts the durations.
 struct decode_load {
   std::uint32_t live = 0;      ///< Rows that decode.
-  std::uint32_t room = 0;      ///< Free slots that no prepared sequence will take.
-  std::uint32_t behind = 0;    ///< Prepared sequences for which there is no slot.
+  std::uint32_t room = 0;      ///< Free slots for which no sequence is prepared or under prefill.
+  std::uint32_t behind = 0;    ///< Sequences prepared or under prefill for which there is no slot.
   duration iteration{0};       ///< Length of an iteration without prefill.
   duration mean_iteration{0};  ///< Recent mean, including prefill within iterations; 0: as
                                ///< `iteration`.
-  duration departure_gap{0};   ///< Mean time between two sequences that leave; 0: not known.
+  duration departure_gap{0};   ///< Mean time between two sequences that leave, or more; 0: not
+                               ///< known.
   /// Prefill is part of the iterations and makes them longer; false: it runs beside them.
   bool is_coupled = false;
   prefill_rate prefill{};  ///< Rate of prefill over `sequence::work`, for policies that promise.

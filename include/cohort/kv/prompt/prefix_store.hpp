@@ -33,15 +33,21 @@ struct prefix_hit {
 
 /// Equal prompts are prefilled once: all their sequences are embedded from the same packed columns,
 /// which are never written again. An entry stays while it is used. Unused entries stay until the
-/// limit on columns drops the least recently used one. Prompts are compared token by token: a hash
+/// limit on bytes drops the least recently used one. Prompts are compared token by token: a hash
 /// alone could give one tenant the answer of another. Allocates an entry for each new prompt;
 /// O(prompt) an operation. Thread safety: none.
 class prefix_store {
  public:
-  /// @param max_columns Columns kept, used ones included; 0: nothing is kept beyond its use.
-  explicit prefix_store(std::uint64_t max_columns) : max_columns_{max_columns} {}
+  /// @param max_bytes Bytes kept, used entries included; 0: nothing is kept beyond its use.
+  explicit prefix_store(std::uint64_t max_bytes) : max_bytes_{max_bytes} {}
 
-  [[nodiscard]] std::uint64_t columns() const noexcept { return columns_; }
+  /// Bytes of all filled entries: what `fill` was told, and `own_bytes` of each.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Bytes of an entry itself: the tokens of its prompt, to compare with, and its places in the
+  /// list and the two tables.
+  [[nodiscard]] static constexpr std::uint64_t own_bytes(std::size_t prompt) noexcept {
+    return prompt * sizeof(token_id) + sizeof(item) + 16 * sizeof(void*);
+  }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
   /// Whether the prompt's columns exist or are being computed, so that `acquire` would find them.
@@ -56,12 +62,14 @@ class prefix_store {
   prefix_hit acquire(std::span<const token_id> prompt);
 
   /// The entry's columns are in `storage` now.
-  void fill(std::uint64_t entry, std::uint64_t storage) noexcept {
+  /// @param bytes Everything that is kept with the entry outside this store: columns, results.
+  void fill(std::uint64_t entry, std::uint64_t storage, std::uint64_t bytes) noexcept {
     auto& e = *by_id_.at(entry);
     COHORT_ASSERT(!e.ready);
     e.ready = true;
     e.storage = storage;
-    columns_ += e.prompt.size();
+    e.bytes = bytes + own_bytes(e.prompt.size());
+    bytes_ += e.bytes;
   }
   /// The sequence that computed the entry has stopped; the next call of `look` returns `absent`,
   /// and its caller takes over.
@@ -79,6 +87,7 @@ class prefix_store {
     std::uint64_t hash;
     std::vector<token_id> prompt;
     std::uint64_t storage = 0;
+    std::uint64_t bytes = 0;  // Once filled.
     std::uint32_t users = 0;
     bool ready = false;
     bool claimed = false;  // A sequence is computing it.
@@ -101,8 +110,8 @@ class prefix_store {
   }
   void drop(items::iterator it);
 
-  std::uint64_t max_columns_;
-  std::uint64_t columns_ = 0;
+  std::uint64_t max_bytes_;
+  std::uint64_t bytes_ = 0;
   std::uint64_t next_id_ = 1;
   items entries_;  // By last use, latest at the back.
   std::unordered_multimap<std::uint64_t, items::iterator> by_hash_;
@@ -123,6 +132,7 @@ inline prefix_hit prefix_store::acquire(std::span<const token_id> prompt) {
                       .hash = hash,
                       .prompt = {prompt.begin(), prompt.end()},
                       .storage = 0,
+                      .bytes = 0,
                       .users = 1,
                       .ready = false,
                       .claimed = false});
@@ -138,7 +148,7 @@ void prefix_store::release(std::uint64_t entry, F freed) {
   COHORT_ASSERT(at->users > 0);
   --at->users;
   if (at->users == 0 && !at->ready) drop(at);  // Its prefill was given up.
-  for (auto it = entries_.begin(); it != entries_.end() && columns_ > max_columns_;) {
+  for (auto it = entries_.begin(); it != entries_.end() && bytes_ > max_bytes_;) {
     const auto next = std::next(it);
     if (it->users == 0 && it->ready) {
       freed(it->storage);
@@ -149,7 +159,7 @@ void prefix_store::release(std::uint64_t entry, F freed) {
 }
 
 inline void prefix_store::drop(items::iterator it) {
-  if (it->ready) columns_ -= it->prompt.size();
+  bytes_ -= it->bytes;
   by_id_.erase(it->id);
   const auto [first, last] = by_hash_.equal_range(it->hash);
   for (auto h = first; h != last; ++h) {
