@@ -48,8 +48,7 @@ sim::load_steps steps_of(const sim::load_curve& load, double length_s, double wi
   return sim::load_steps{std::move(steps)};
 }
 
-/// The fewest devices for each fraction of the load, found at a few points and interpolated
-/// linearly.
+/// The fewest devices for each fraction of the load, found at a few points and interpolated.
 class least_devices {
  public:
   /// @param low, high Range of fractions of the rate.

@@ -53,8 +53,7 @@ std::vector<sim::plan_simulation::source> sources_of(
   return sources;
 }
 
-/// Checks the number of requests, as each is simulated. @throws input_error If there may be too
-/// many.
+/// Limits the requests, as each is simulated. @throws input_error If there may be too many.
 void check_length(const std::string& name, const std::vector<sim::plan_simulation::source>& sources,
                   double length_s) {
   double rate = 0;

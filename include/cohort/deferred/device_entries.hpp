@@ -174,8 +174,7 @@ class device_entries {
     of(at).reserved = false;
     refresh(at.device);
   }
-  /// Marks an idle entry as busy with work from elsewhere that should end at `until`, not before
-  /// `now`.
+  /// Marks an idle entry as busy with other work that should end at `until`, not before `now`.
   void occupy(device_entry at, time_point until, time_point now) noexcept {
     COHORT_ASSERT(of(at).is_idle() && until >= now);
     put(of(at), 1, now, until - now);

@@ -23,8 +23,7 @@ namespace cohort::engine {
 struct measurement {
   duration whole;                ///< From the first call to the completion.
   std::vector<duration> stages;  ///< Between the ends of the stages, on the stream.
-  /// The part of `whole` that the work itself took, without other programs on its core; all of it
-  /// if unknown.
+  /// The part of `whole` for the work itself, without other programs on its core, if known.
   duration busy;
 };
 

@@ -42,8 +42,7 @@ class recent_duration {
 /// dropped or refused behind the parser lowers the limit by one, and each completion while the
 /// limit is nearly reached raises it by a tenth. So one request is parsed in vain for every ten
 /// served: the parser always supplies enough, at little waste. A late request lowers the limit by a
-/// tenth, once a round, as in TCP: its lateness was not predicted, so the machine is too slow for
-/// the load.
+/// tenth, once a round, as in TCP: its lateness was not predicted, so the machine is too slow.
 class serving_window {
  public:
   [[nodiscard]] bool has_room(std::size_t inside) const noexcept {

@@ -134,8 +134,7 @@ class simulation {
     return out;
   }
   /// Sets the number of devices in service. Call it before the first request or between instants.
-  /// The last devices are released first, and finish their work. Only devices of the workload have
-  /// faults.
+  /// The last devices are released first, and finish their work. Only the workload's have faults.
   void set_devices(std::uint32_t count, time_point now) {
     clock_ = std::max(clock_, now);
     while (serving_.size() > count) {
@@ -185,8 +184,7 @@ class simulation {
   }
 
  private:
-  /// Makes room for device ids below `devices`: a released device keeps its id until its work has
-  /// ended.
+  /// Makes room for device ids below `devices`: a released device keeps its id until its work ends.
   void make_room(std::size_t devices) {
     if (devices <= devices_.size()) return;
     devices_.resize(devices);

@@ -76,8 +76,7 @@ struct trace_row {
   std::uint32_t model;  ///< Index into workload::models.
 };
 
-/// Default policies of the workload: values of the command-line options with these names. Empty:
-/// not set.
+/// Default policies of the workload: values of command-line options with these names, or empty.
 struct policy_values {
   std::string name;
   std::string gather;

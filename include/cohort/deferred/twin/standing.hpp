@@ -34,8 +34,7 @@ struct standing {
   std::uint64_t seen = 0;    ///< Requests in total up to the last round.
 
   /// Adds the result of a round. @param clear An excess that differs by more from the last ones
-  /// indicates another load. @param requests Requests judged in the round. @param arrived Requests
-  /// in total.
+  /// indicates another load. @param requests Judged in the round. @param arrived Requests in total.
   void add(double now, double cost_now, double clear, std::uint64_t requests,
            std::uint64_t arrived) noexcept {
     judged = static_cast<double>(std::max<std::uint64_t>(requests, 1));

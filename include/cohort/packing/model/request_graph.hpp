@@ -156,8 +156,7 @@ struct budget_costs {
 
 }  // namespace detail
 
-/// The requirements on each model of the grid: its SLO (infinity if unused) and its
-/// rate.
+/// Requirements on the grid's models: SLO (infinity if unused) and rate.
 struct stage_demand {
   std::vector<double> slos_ms;
   std::vector<double> rates_rps;

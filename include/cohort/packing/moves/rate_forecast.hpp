@@ -61,8 +61,7 @@ class rate_forecast {
     const double rate = std::max(expected_rps(0), expected_rps(ahead));
     return periods_ == 0 ? 0 : rate + options_.deviations * std::sqrt(rate / period_s_);
   }
-  /// Half the width of the level's confidence interval, for this number of standard deviations of
-  /// the counts.
+  /// Half the width of the level's confidence interval, for `deviations` of the counts.
   [[nodiscard]] double confidence_rps(double deviations) const noexcept {
     if (periods_ == 0) return 0;
     const double w = options_.level_weight;

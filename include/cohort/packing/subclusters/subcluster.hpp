@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Distributes models over sub-clusters: the problem, the value of an assignment, and a check of
-/// the caps.
+/// Distributes models over sub-clusters: the problem, an assignment's value, and a check of caps.
 #pragma once
 
 #include <cohort/core/error.hpp>

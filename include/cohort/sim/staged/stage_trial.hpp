@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Finds the best number of stages for a model, by trial in virtual time on measurements of its
-/// operators.
+/// Finds the best number of stages for a model, by trials in virtual time on measured operators.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
