@@ -431,7 +431,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
  private:
-  /// Answers with an error. The app may have kept the request, whose views must stay valid, so no
+  /// Answers with an error. The app may have kept the request; its views must stay valid, so no
   /// other is read into its place: most likely if it set `on_gone`.
   void tell(const fault& f) {
     if (phase_ != phase::asked || gone_) return give_up();
@@ -672,9 +672,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
     socket_.close(ignored);
   }
 
-  /// Ends a connection whose client may still send. Closing with unread bytes would reset it, and
-  /// the client would never see its answer. So the close waits for the client to close, or to be
-  /// silent.
+  /// Ends a connection while its client may still send. Closing with unread bytes would reset it,
+  /// and the client would never see its answer. So the close waits for the client to close, or to
+  /// be silent.
   void linger() {
     move_to(phase::lingering);
     drop_request();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Deferred scheduling that adapts to what it measures: `adaptive_scheduler` and its policies.
+/// Deferred scheduling that adapts to measurements: `adaptive_scheduler` and its policies.
 #pragma once
 
 #include <cohort/core/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What engines, loops and simulations require of a scheduler: the `batch_scheduler` concept.
+/// The requirements of engines, loops and simulations on a scheduler: the `batch_scheduler`
+/// concept.
 #pragma once
 
 #include <cohort/core/ids.hpp>

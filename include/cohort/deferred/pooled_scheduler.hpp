@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Deferred scheduling in which each model may use only some of the devices.
+/// Deferred scheduling with pools: each model may use only some of the devices.
 #pragma once
 
 #include <cohort/core/error.hpp>

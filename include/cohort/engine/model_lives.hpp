@@ -26,8 +26,8 @@ struct model_config {
   /// devices that their requests cost together, and suspend all of them at once. By default a model
   /// counts alone. With several threads (`sharded_engine`) nothing is suspended.
   std::optional<model_id> counts_as{};
-  /// Minimum run time that the health rules expect of a batch. For models whose run times vary more
-  /// than their sizes say.
+  /// Minimum run time that the health rules expect of a batch. For models with run times that vary
+  /// more than their sizes say.
   duration longest_run{0};
 
   /// Checks the engine's own fields.  @throws config_error If a field is outside its range.

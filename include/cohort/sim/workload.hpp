@@ -60,7 +60,7 @@ struct pool_spec {
   std::vector<std::uint32_t> models{};  ///< Indices into workload::models; at least one.
 };
 
-/// Some of the devices, whose batches take `factor` times their profiled time.
+/// Some of the devices; their batches take `factor` times the profiled time.
 struct device_class {
   std::string name;
   std::uint32_t count = 0;  ///< At least 1. Classes take devices in order of their ids.

@@ -80,7 +80,7 @@ class cuda_device {
     const std::lock_guard lock{mutex_};
     std::erase_if(former_, [](const former_stream& x) { return x.native.view().is_idle(); });
   }
-  /// Keeps a former stream whose work may still run.
+  /// Keeps a former stream; its work may still run.
   void leave(former_stream f) {
     const std::lock_guard lock{mutex_};
     former_.push_back(std::move(f));

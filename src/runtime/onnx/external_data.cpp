@@ -199,7 +199,7 @@ class walk {
 
 std::vector<std::string> locations_in(source of) {
   if (of.size() == 0) refuse("it is empty");
-  // ONNX Runtime would treat it as its own format, whose external files are not found here.
+  // ONNX Runtime would treat it as its own format; external files of that are not found here.
   if (of.size() >= 8 && text(of.at(4, 4)) == "ORTM") {
     throw config_error{"is in ONNX Runtime's own format: expected an ONNX model"};
   }

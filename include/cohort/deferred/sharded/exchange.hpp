@@ -32,7 +32,7 @@ struct grant_answer {
 };
 
 /// A shard's latest message about a model. It replaces earlier ones: a model has at most one
-/// outstanding grant, whose answer stays until there is another.
+/// outstanding grant, and its answer stays until there is another.
 struct model_word {
   candidate best;
   grant_answer answer{};
