@@ -223,7 +223,7 @@ bool is_default(const pb::Message& m, const pb::FieldDescriptor& f) {
   }
 }
 
-/// Goes through all that is set: refuses, and collects what is ignored.
+/// Visits all set fields: refuses some, and collects ignored ones.
 class sieve {
  public:
   explicit sieve(const std::string& file) : file_{file} {}

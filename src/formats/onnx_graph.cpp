@@ -22,7 +22,7 @@ namespace {
 namespace schema = onnx_schema;
 using runtime::data_type;
 
-// By data_type, of which strings are the last.
+// By data_type; strings are the last.
 constexpr std::array<std::int32_t, runtime::data_types + 1> element_numbers{
     1, 10, 16, 11, 3, 5, 6, 7, 2, 4, 12, 13, 9, 8};
 // ONNX's numbers of the kinds of attributes.

@@ -24,7 +24,7 @@ namespace {
 constexpr number_range slos_ms{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range memories_mb{.low = 0, .high = 1e9};
 constexpr number_range percentages{.low = 0, .high = 100};
-// Of the middle 80 % of the runs, relative to the median.
+// Range of the middle 80 % of the runs, relative to the median.
 constexpr number_range spreads{.low = 0, .high = 1e6};
 constexpr number_range coefficients{.low = -1e6, .high = 1e6};
 constexpr integer_range batches{.low = 1, .high = packing::latency_table::most_batch};

@@ -79,7 +79,7 @@ void host_ops::col2im(stream& s, const float* in, float* out, const window_shape
         for (std::size_t x = 0; x < w.out_width(); ++x) {
           for (std::size_t ky = 0; ky < w.kernel; ++ky) {
             for (std::size_t kx = 0; kx < w.kernel; ++kx, from += w.channels) {
-              // As in im2col: what is left of or above the image is a very large number.
+              // As in im2col: positions left of or above the image become very large numbers.
               const std::size_t row = y * w.stride + ky - w.padding;
               const std::size_t column = x * w.stride + kx - w.padding;
               if (row >= w.height || column >= w.width) continue;

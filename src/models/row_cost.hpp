@@ -14,10 +14,10 @@
 
 namespace cohort::models {
 
-/// As measured on an executor and the thread that drives it (`measure_rows`).
+/// Costs measured on an executor and the thread that drives it (`measure_rows`).
 struct row_cost {
-  /// Of rows of 1, 2, 4, ... requests through all stages in one item: copies in and out, launch and
-  /// wake-ups.
+  /// Times of rows of 1, 2, 4, ... requests through all stages in one item: copies in and out,
+  /// launch and wake-ups.
   std::vector<batching::batch_time> rows;
   duration hand_over{};  ///< Of each item beyond a row's first.
 
@@ -27,7 +27,7 @@ struct row_cost {
     const bool are_long = !rows.empty() && rows.back().time - rows.front().time > 2 * hand_over;
     return are_long ? batching::copy_rule::apart : batching::copy_rule::together;
   }
-  /// Of rows, minus the hand-over that plans and trials add to each item.
+  /// Times of rows, minus the hand-over that plans and trials add to each item.
   [[nodiscard]] std::vector<batching::batch_time> beside_hand_over() const {
     std::vector<batching::batch_time> out = rows;
     for (batching::batch_time& r : out) r.time = std::max(duration{0}, r.time - hand_over);

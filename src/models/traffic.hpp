@@ -10,8 +10,8 @@
 
 namespace cohort::models {
 
-/// Of one batch. Each operation counts its reads and writes once; a product of m × n × k counts 2 m
-/// n k operations, another operation one for each value that it writes.
+/// The traffic of one batch. Each operation counts its reads and writes once; a product of m × n ×
+/// k counts 2 m n k operations, another operation one for each value that it writes.
 struct traffic {
   double operations = 0;
   double bytes = 0;        ///< Of all operations: traffic through the cache.

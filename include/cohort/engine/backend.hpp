@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The interfaces that an engine joins: what runs batches (`backend`, which reports their ends to a
-/// `completion_target`), what receives outcomes (`completion_context`), and what its core requires
-/// of the loop (`engine_sink`).
+/// The interfaces that an engine joins: `backend` runs batches and reports their ends to a
+/// `completion_target`, `completion_context` receives outcomes, and `engine_sink` is the loop as
+/// seen by the engine's core.
 #pragma once
 
 #include <cohort/core/ids.hpp>

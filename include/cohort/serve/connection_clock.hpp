@@ -12,7 +12,7 @@
 
 namespace cohort::serve {
 
-/// What a server waits for on a connection.
+/// The event that a server waits for on a connection.
 enum class awaited : std::uint8_t {
   nothing,  ///< The server itself must act.
   request,  ///< The first byte of another request on a kept connection.

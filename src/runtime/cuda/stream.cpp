@@ -96,7 +96,7 @@ void graph::launch(stream_view s) const {
 }
 
 graph_capture::graph_capture(stream_view s) : stream_{s.native()} {
-  // Of this thread: other threads continue normally with other streams.
+  // Only for this thread: others continue normally with other streams.
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
         "cudaStreamBeginCapture");
 }
