@@ -92,7 +92,7 @@ struct followed {
   sim::scaling_result run;
   std::optional<double> least_hours{};
   std::vector<std::pair<double, double>> least{};  ///< Seconds and devices.
-  double worst_bad = 0;                            ///< Of a window.
+  double worst_bad = 0;                            ///< Largest bad rate of a window.
   std::uint32_t fewest = 0;
   std::uint32_t most = 0;
 };

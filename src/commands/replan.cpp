@@ -108,7 +108,7 @@ struct run_settings {
   std::string algorithm;
   sim::closed_loop_options loop;
   demand asked;
-  std::vector<std::string> names;  ///< Of all models of the folder.
+  std::vector<std::string> names;  ///< Names of all models of the folder.
 };
 
 std::string answer_json(const run_settings& s, const sim::closed_loop_result& r) {

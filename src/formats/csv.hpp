@@ -53,8 +53,8 @@ class csv_reader {
   std::vector<std::size_t> positions_;
   std::vector<std::string> fields_;
   std::size_t header_fields_ = 0;
-  std::size_t line_ = 0;       // Of the current row.
-  std::size_t next_line_ = 1;  // Of the next row; quoted fields may span lines.
+  std::size_t line_ = 0;       // Line of the current row.
+  std::size_t next_line_ = 1;  // Line of the next row; quoted fields may span lines.
 };
 
 }  // namespace cohort::formats

@@ -42,7 +42,7 @@ struct checked_model {
   /// For models with request-specific shapes: each request runs alone with all of its rows, as in
   /// Triton without `dynamic_batching`. If false, rows of all requests are batched.
   bool runs_alone = false;
-  std::uint32_t most_rows = 1;  ///< Of a batch.
+  std::uint32_t most_rows = 1;  ///< Maximum rows of a batch.
 };
 
 /// Compares and completes. Without a config the model's facts suffice: its rows are batched if it

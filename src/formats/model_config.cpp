@@ -26,7 +26,7 @@ namespace pb = google::protobuf;
 
 constexpr std::size_t most_tensors = 64;
 constexpr std::size_t most_dims = 16;
-constexpr std::size_t most_items = 256;  // Of every other list.
+constexpr std::size_t most_items = 256;  // Limit of every other list.
 constexpr std::int64_t most_elements = std::int64_t{1} << 40U;
 constexpr std::uint64_t most_delay_us = 3'600'000'000;
 constexpr std::array<std::string_view, 4> known_parameters{"slo_ms", "max_length", "padding",

@@ -60,7 +60,7 @@ struct sequence_state {
   std::string output{};
   std::optional<runtime::data_type> type{};
   std::vector<std::int64_t> dims{};   ///< As in `config_tensor`.
-  std::vector<std::int64_t> first{};  ///< Of the first one, which is zeros; empty: `dims`.
+  std::vector<std::int64_t> first{};  ///< Shape of the initial state of zeros; empty: `dims`.
 };
 struct sequence_batching {
   duration idle = std::chrono::seconds{1};  ///< A sequence ends after this time without a request.
@@ -119,7 +119,7 @@ struct model_config {
   std::vector<config_tensor> outputs{};           ///< Empty: the model's.
   std::optional<dynamic_batching> batching{};
   std::optional<sequence_batching> sequences{};  ///< Not beside `batching`.
-  std::vector<ensemble_step> steps{};            ///< Of an ensemble; empty: not an ensemble.
+  std::vector<ensemble_step> steps{};            ///< Steps of an ensemble; empty: not an ensemble.
   std::vector<instance_group> instances{};       ///< Empty: the server's choice.
   version_policy versions{};
   std::vector<model_warmup> warmups{};
@@ -129,7 +129,7 @@ struct model_config {
 
   // From the parameters.
   std::optional<duration> slo{};              ///< slo_ms; above 0.
-  std::optional<std::uint32_t> max_length{};  ///< Of a dimension of -1; at least 1.
+  std::optional<std::uint32_t> max_length{};  ///< Maximum of a dimension of -1; at least 1.
   padding_rule padding = padding_rule::none;
   std::optional<std::uint64_t> memory_bytes{};  ///< memory_mb: memory of a loaded version.
 

@@ -29,7 +29,7 @@ using runtime::detail::descriptor;
 using runtime::detail::open_below;
 
 constexpr std::size_t most_models = 1000;
-constexpr std::size_t most_entries = 10'000;  // Of a folder.
+constexpr std::size_t most_entries = 10'000;  // Limit on the entries of a folder.
 
 [[noreturn]] void cannot_read(const std::string& path, const std::error_code& why) {
   throw input_error{fmt::format("{}: cannot be read: {}", path, why.message())};

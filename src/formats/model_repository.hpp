@@ -18,7 +18,7 @@ struct model_version {
   std::uint64_t number = 1;  ///< At least 1.
   std::string file{};        ///< The model's, below the repository's folder: NAME/1/model.onnx.
                              ///< It may need other files beside it.
-  std::uint64_t bytes = 0;   ///< Of all files in its folder: an estimate of its memory.
+  std::uint64_t bytes = 0;   ///< Size of all files in its folder: an estimate of its memory.
   std::string stamp{};       ///< Changes when a file in its folder does.
   std::string problem{};     ///< Why it cannot be loaded, one line; empty: it may be tried.
 };

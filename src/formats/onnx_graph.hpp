@@ -79,7 +79,7 @@ struct onnx_model {
   std::vector<onnx_opset> opsets{};
   std::int64_t ir_version = 8;
   onnx_rest rest{};        ///< Of the model.
-  onnx_rest graph_rest{};  ///< Of its graph.
+  onnx_rest graph_rest{};  ///< Rest of its graph.
 };
 
 /// Limits of a model.

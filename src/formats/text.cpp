@@ -137,7 +137,7 @@ std::string quote_short(std::string_view text) {
 }
 
 namespace {
-constexpr std::size_t most_bytes = std::size_t{256} << 20U;  // Of a file.
+constexpr std::size_t most_bytes = std::size_t{256} << 20U;  // Limit of a file.
 
 struct closer {
   void operator()(std::FILE* f) const noexcept {

@@ -15,7 +15,7 @@ namespace cohort::formats {
 
 /// An interval on a row.
 struct trace_span {
-  std::uint32_t row;  ///< From 0.
+  std::uint32_t row;  ///< Index of the row, from 0.
   std::string_view name;
   std::string_view category;
   time_point from;

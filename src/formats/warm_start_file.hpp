@@ -21,7 +21,7 @@ using start_key = std::vector<std::pair<std::string, std::string>>;
 struct kept_point {
   std::uint32_t batch = 1;
   double median_ms = 0;
-  double least_ms = 0;  ///< Of all runs, without other programs' time if known.
+  double least_ms = 0;  ///< Shortest of all runs, without other programs' time if known.
   friend bool operator==(const kept_point&, const kept_point&) = default;
 };
 

@@ -38,7 +38,7 @@ struct network_layer {
   std::size_t out = 0;
   std::size_t kernel = 1, stride = 1, padding = 0;
   activation f = activation::none;
-  std::string name;  ///< Of its parameters, if it has any.
+  std::string name;  ///< Name of its parameters, if any.
   std::size_t stage = 0;
 };
 

@@ -216,7 +216,7 @@ class network_model : public model_base<Ops> {
   network n_;
   std::vector<std::vector<std::size_t>> live_;  // By boundary.
   std::vector<std::size_t> floats_;
-  std::vector<std::size_t> place_;  // Of each tensor, in floats per request.
+  std::vector<std::size_t> place_;  // Place of each tensor, in floats per request.
   std::size_t space_floats_ = 0;
   std::uint32_t images_at_once_ = 1;
   typename Ops::buffer space_, columns_;

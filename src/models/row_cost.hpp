@@ -19,7 +19,7 @@ struct row_cost {
   /// Times of rows of 1, 2, 4, ... requests through all stages in one item: copies in and out,
   /// launch and wake-ups.
   std::vector<batching::batch_time> rows;
-  duration hand_over{};  ///< Of each item beyond a row's first.
+  duration hand_over{};  ///< Cost of each item beyond a row's first.
 
   /// Whether copies get their own stages: only if they take longer than the two hand-overs that
   /// these cost.

@@ -19,7 +19,7 @@ namespace cohort::models {
 /// The models to prepare: two, which may be the same.
 struct pair_timing_plan {
   std::array<std::string, 2> models;                ///< As in `timing_plan`.
-  std::array<std::uint32_t, 2> max_size{512, 512};  ///< As well.
+  std::array<std::uint32_t, 2> max_size{512, 512};  ///< As in `timing_plan`.
   std::array<std::uint32_t, 2> max_batch{1, 1};
   std::uint64_t seed = 0;
 };

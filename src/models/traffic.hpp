@@ -14,8 +14,8 @@ namespace cohort::models {
 /// k counts 2 m n k operations, another operation one for each value that it writes.
 struct traffic {
   double operations = 0;
-  double bytes = 0;        ///< Of all operations: traffic through the cache.
-  double large_bytes = 0;  ///< Of operations that touch more than fits the cache.
+  double bytes = 0;        ///< Bytes of all operations: traffic through the cache.
+  double large_bytes = 0;  ///< Bytes of operations that touch more than fits the cache.
 };
 
 /// @param cache_bytes Size of the device's last cache.

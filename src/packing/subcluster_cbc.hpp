@@ -21,7 +21,7 @@ struct cbc_answer {
   };
   status what = status::unknown;
   subcluster_assignment best{};
-  double objective = std::numeric_limits<double>::infinity();  ///< Of `best`.
+  double objective = std::numeric_limits<double>::infinity();  ///< Objective of `best`.
   double bound = 0;  ///< Lower bound of all assignments; near 0 on large problems.
 };
 

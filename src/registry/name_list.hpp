@@ -46,7 +46,7 @@ struct listed_name {
 /// A name chosen by the user.
 struct choice {
   std::string name;      ///< As written, "timeout:0.25".
-  std::size_t row = 0;   ///< Of the table.
+  std::size_t row = 0;   ///< Row of the table.
   double parameter = 0;  ///< 0.25; 0 for names without one.
 };
 

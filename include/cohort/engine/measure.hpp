@@ -51,7 +51,7 @@ struct sized_inputs {
 struct measured_batch {
   std::uint32_t size;
   std::uint32_t batch;
-  duration median;               ///< Of the whole runs.
+  duration median;               ///< Median of the whole runs.
   duration least;                ///< Shortest time of the work itself: see `measurement::busy`.
   std::vector<duration> stages;  ///< The median of each stage.
 };

@@ -145,8 +145,8 @@ class model_costs {
 
   std::vector<entry> models_;
   std::vector<record> records_;
-  std::uint64_t batches_ = 0;  // Of all models.
-  std::uint64_t costs_ = 0;    // Of all models.
+  std::uint64_t batches_ = 0;  // Batches of all models.
+  std::uint64_t costs_ = 0;    // Costs of all models.
 };
 
 }  // namespace cohort::engine

@@ -109,7 +109,7 @@ class connection_clock {
   awaited what_ = awaited::nothing;
   time_point due_;
   time_point silent_;
-  duration credit_;  ///< Of the answer, while the client has all of it so far.
+  duration credit_;  ///< Credit of the answer while the client has all of it so far.
 };
 
 }  // namespace cohort::serve

@@ -31,11 +31,11 @@ struct http_timeouts {
 };
 
 struct http_options {
-  std::string name = "server";  ///< Of the program, for log lines.
+  std::string name = "server";  ///< Name of the program, for log lines.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one.
   std::size_t header_limit = std::size_t{16} << 10U;
-  std::size_t body_limit = std::size_t{16} << 20U;  ///< Of the body as sent, and decompressed.
+  std::size_t body_limit = std::size_t{16} << 20U;  ///< Limit of a body, as sent and decompressed.
   http_timeouts timeouts{};
   /// How long a drain waits for a request on a new connection, or one that has begun to arrive: an
   /// accepted client should be served, one that only holds a connection open should not.

@@ -75,7 +75,7 @@ class shared_regions;
 struct shared_place {
   std::shared_ptr<const shared_region> region{};  ///< Null: it is in a body.
   std::uint64_t offset = 0;                       ///< In the region, and so is the end.
-  std::uint64_t bytes = 0;                        ///< Of an output: the maximum.
+  std::uint64_t bytes = 0;                        ///< Size; for an output the maximum.
 
   friend bool operator==(const shared_place&, const shared_place&) = default;
 };
@@ -242,8 +242,8 @@ class infer_writer {
   std::uint32_t rows_ = 1;
   /// The largest values of a row, for an output with only those requested.
   struct ranking {
-    std::vector<std::string> values;  ///< Of all rows.
-    std::string bytes;                ///< As binary data.
+    std::vector<std::string> values;  ///< Values of all rows.
+    std::string bytes;                ///< The values as binary data.
     std::size_t of_row = 0;
   };
   std::vector<ranking> rankings_;  // By requested output; empty if none is ranked.

@@ -77,7 +77,7 @@ class serving_window {
 
 /// The data for deciding whether a request will be in time.
 struct time_budget {
-  duration limit{0};  ///< From its arrival to its answer.
+  duration limit{0};  ///< Time from its arrival to its answer.
   duration rest{0};   ///< Measured part of it after the request is taken.
 
   /// How long it may wait. At least half of the limit whatever `rest` is, as otherwise a rest

@@ -44,7 +44,7 @@ struct recent_events {
   std::vector<std::uint64_t> arrived{};  ///< By model.
   std::uint64_t ended = 0;               ///< Including refused.
   std::uint64_t bad = 0;                 ///< Of these, dropped, late, failed or refused.
-  duration busy{0};                      ///< Of dispatched batches.
+  duration busy{0};                      ///< Time of dispatched batches.
 };
 
 /// Drives an engine core through a workload: the simulated code is the serving code. Arrivals of an
@@ -296,7 +296,7 @@ class simulation {
 
   struct simulated_device {
     device_course course;
-    double factor = 1;                                                      // Of its class.
+    double factor = 1;                                                      // Factor of its class.
     std::array<device_course::ending, deferred::rank::entry_depth> ends{};  // Of its batches.
     std::uint32_t sent = 0;
     time_point free_at{};

@@ -104,11 +104,11 @@ struct workload {
   std::vector<device_class>
       classes;  ///< Policies do not know these factors; none: all are as profiled.
   deferred::network_delays network;
-  network_jitter jitter;  ///< Of messages to devices.
+  network_jitter jitter;  ///< Jitter of messages to devices.
   /// Time that policies subtract from each deadline for the response; default `network.response`.
   std::optional<duration> response_margin;
   cohort::reality reality;  ///< Perturbations of devices and timers that policies do not know.
-  load_steps load;          ///< Of the offered rate; not for traces.
+  load_steps load;          ///< Steps of the offered rate; not for traces.
 
   /// The delays known to policies.
   [[nodiscard]] deferred::network_delays told_delays() const noexcept {

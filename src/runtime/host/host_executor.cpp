@@ -245,7 +245,7 @@ class host_stream_state {
   std::size_t count_ = 0;  // Includes the running task: its slot is not reused before.
   bool stopping_ = false;
   bool failed_ = false;  // Only used by the stream's thread.
-  std::string error_;    // As well.
+  std::string error_;    // Only used by the stream's thread.
   std::shared_ptr<host_cores> from_;
   std::vector<unsigned> cores_;
   std::vector<std::shared_ptr<host_mark>> spare_;

@@ -107,7 +107,7 @@ class source {
   regular_file* file_ = nullptr;
   std::vector<std::byte> buffer_;
   std::uint64_t first_ = 0;
-  std::span<const std::byte> part_;  // From `first_` on.
+  std::span<const std::byte> part_;  // The bytes from `first_` on.
 };
 
 /// Reads the fields of one message, between two offsets.

@@ -19,7 +19,7 @@ namespace cohort::runtime::onnx {
 namespace {
 
 constexpr const char* file_name = "libonnxruntime.so.1";
-constexpr const char* debian_name = "libonnxruntime.so.1.21";  // Of Debian 13's package.
+constexpr const char* debian_name = "libonnxruntime.so.1.21";  // Name in Debian 13's package.
 constexpr std::string_view packages =
     "; scripts/onnxruntime gets it, from PyPI (onnxruntime) or npm (onnxruntime-node), and Debian "
     "13 "

@@ -506,7 +506,7 @@ class run_end::state {
   const ort_api* api_;
   owned<ort_run_options> options_{nullptr, api_->release_run_options};
   std::mutex mutex_;
-  const std::atomic<bool>* given_up_ = nullptr;  // Of the present run.
+  const std::atomic<bool>* given_up_ = nullptr;  // Flag of the present run.
 };
 
 class session::state {
@@ -794,7 +794,7 @@ class session::state {
   loaded loaded_;                           // For the first batch size, or for all.
   std::vector<loaded> copies_;              // For the others.
   std::vector<std::uint32_t> batch_sizes_;  // Ascending.
-  std::vector<std::string> names_;          // Of inputs, then of outputs.
+  std::vector<std::string> names_;          // Names of inputs, then of outputs.
   std::vector<const char*> name_pointers_;
   std::vector<passed> passed_;
   std::vector<std::size_t> computed_;  // All other outputs.

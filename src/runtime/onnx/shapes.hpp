@@ -18,7 +18,7 @@ namespace cohort::runtime::onnx::detail {
 
 struct dimension {
   std::int64_t value = -1;  ///< −1: dynamic.
-  std::string name{};       ///< Of one that is dynamic; may be empty.
+  std::string name{};       ///< Name of a dynamic one; may be empty.
 };
 
 /// A tensor as declared by the model. A rank of 0 may mean unknown.

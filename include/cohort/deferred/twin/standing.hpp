@@ -24,8 +24,8 @@ struct comparison {
 /// judges, with each round weighted by its new requests. Thread safety: none.
 struct standing {
   settings which;
-  double excess = 0;  ///< Of the score, in the last rounds.
-  double ratio = 1;   ///< Of the cost, in the last rounds.
+  double excess = 0;  ///< Difference of the score in the last rounds.
+  double ratio = 1;   ///< Ratio of the cost in the last rounds.
   double rounds = 0;  ///< Number of these rounds, at most 4.
   double past_excess = 0;
   double past_spread = 0;    ///< Variance of a round's excess about it.

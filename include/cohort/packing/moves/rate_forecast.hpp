@@ -20,8 +20,8 @@ namespace cohort::packing {
 class rate_forecast {
  public:
   struct options {
-    double level_weight = 0.6;  ///< Of the newest period in the level; above 0, at most 1.
-    double trend_weight = 0.4;  ///< Of the newest change in the trend; 0 to 1; 0: no trend.
+    double level_weight = 0.6;  ///< Weight of the newest period in the level; in (0, 1].
+    double trend_weight = 0.4;  ///< Weight of the newest change in the trend; 0 to 1; 0: no trend.
     double deviations = 2;      ///< Margin for chance; at least 0.
   };
 

@@ -30,7 +30,7 @@ namespace cohort::packing {
 /// plan that serves all. Complexity: the sum of its packers'. Thread safety: immutable. A packer.
 struct portfolio {
   std::uint32_t max_orders = 120;
-  std::uint64_t max_combinations = 2000;  ///< Of ways to cut the devices, for `ideal`.
+  std::uint64_t max_combinations = 2000;  ///< Ways to cut the devices, for `ideal`.
   std::function<bool()>
       stop{};  ///< Called after the first plan was tried; true gives up. None: never.
 

@@ -20,7 +20,7 @@ class load_curve {
  public:
   struct point {
     double at_s = 0;
-    double part = 0;  ///< Of the full load; at least 0.
+    double part = 0;  ///< Fraction of the full load; at least 0.
   };
 
   /// @throws config_error If there is no point, times do not rise, or a fraction is not at least 0.
