@@ -1152,9 +1152,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
   std::size_t untaken_ = 0;     // Sent but not taken at the last look.
   held_bytes request_memory_;
   held_bytes answer_memory_;
-  std::shared_ptr<http_body> pieces_;         // Of the answer, to be sent.
-  std::optional<decompressor> decompressor_;  // For those pieces.
-  std::optional<compressor> compressor_;      // Of those pieces.
+  std::shared_ptr<http_body> pieces_;         // Rest of the answer.
+  std::optional<decompressor> decompressor_;  // For a compressed body, until complete.
+  std::optional<compressor> compressor_;      // For those pieces.
   std::size_t compressed_memory_ = 0;         // In addition to the text to send.
   preferred_coding preferred_;                // Coding of the answer to the present request.
 };
