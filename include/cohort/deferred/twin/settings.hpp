@@ -58,8 +58,8 @@ struct settings {
 
 /// The criterion between settings that lose equally few requests.
 enum class objective : std::uint8_t {
-  latency,  ///< The least mean latency: what servers want.
-  devices,  ///< The fewest devices at work: what deferred scheduling gives.
+  latency,  ///< The least mean latency, as servers want.
+  devices,  ///< The fewest devices at work, as with deferred scheduling.
 };
 
 /// The quantiles to try, in order.
