@@ -25,7 +25,7 @@ struct cbc_answer {
   double bound = 0;  ///< Lower bound of all assignments; near 0 on large problems.
 };
 
-/// Relative gap at which an answer counts as optimal.
+/// An answer within this relative gap counts as optimal.
 inline constexpr double cbc_gap = 1e-6;
 
 /// Solves the whole problem: minimise R + w S over binary x(i, j) with each model in one
