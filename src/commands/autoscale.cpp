@@ -48,8 +48,7 @@ sim::load_steps steps_of(const sim::load_curve& load, double length_s, double wi
   return sim::load_steps{std::move(steps)};
 }
 
-/// The fewest devices for each fraction of the load, found at a few points and interpolated
-/// linearly.
+/// The fewest devices for each fraction of the load, found at a few points and interpolated.
 class least_devices {
  public:
   /// @param low, high Range of fractions of the rate.
@@ -93,7 +92,7 @@ struct followed {
   sim::scaling_result run;
   std::optional<double> least_hours{};
   std::vector<std::pair<double, double>> least{};  ///< Seconds and devices.
-  double worst_bad = 0;                            ///< Of a window.
+  double worst_bad = 0;                            ///< Largest bad rate of a window.
   std::uint32_t fewest = 0;
   std::uint32_t most = 0;
 };

@@ -16,8 +16,7 @@ namespace {
 
 bool is_asked_for(const sim::model_result& m) { return m.offered_rps > 0; }
 
-/// Seconds until a model with this rate has enough requests, with a margin for chance; to two
-/// digits.
+/// Seconds until a model with this rate has enough, with a margin for chance; two digits.
 double long_enough(double rate) {
   const double s = 1.1 * static_cast<double>(enough_requests) / rate;
   const double unit = std::max(1.0, std::pow(10.0, std::floor(std::log10(s)) - 1));

@@ -69,7 +69,7 @@ struct interference_plan {
   double seconds;
   std::uint32_t turns;
   fit_options fit;
-  std::vector<model_source> sources;  ///< Of the profile's models.
+  std::vector<model_source> sources;  ///< Sources of the profile's models.
   std::string note;                   ///< Anything left out; else empty.
 
   [[nodiscard]] bool stops_early() const {

@@ -42,8 +42,8 @@ struct interference_fit {
   std::size_t held = 0;     ///< Pairs that were held back, each in turn if `one_by_one`.
   bool one_by_one = false;  ///< Each pair was predicted by a fit to all others.
   std::vector<foretold> told{};
-  packing::interference_error error{};    ///< Of the fit.
-  packing::interference_error ignored{};  ///< Of assuming no interference.
+  packing::interference_error error{};    ///< Errors of the fit.
+  packing::interference_error ignored{};  ///< Errors of assuming no interference.
 };
 
 /// With fewer pairs of models, each is held back in turn.

@@ -17,7 +17,7 @@ namespace cohort::commands {
 /// All results of a run.
 struct interference_run {
   std::string pairs;   ///< The value of --pairs.
-  std::string device;  ///< Of the rows; empty without any.
+  std::string device;  ///< Device of the rows; empty without any.
   std::uint64_t seed = 1;
   std::size_t possible = 0;  ///< Pairs of models.
   std::vector<formats::measured_neighbour> rows;

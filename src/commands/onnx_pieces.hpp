@@ -34,7 +34,7 @@ namespace cohort::commands {
 /// How to find pieces.
 struct piece_options {
   std::string name{};            ///< The model's.
-  std::uint32_t max_size = 512;  ///< As for a session.
+  std::uint32_t max_size = 512;  ///< Largest size, as for a session.
   std::size_t most_tensors = 3;  ///< Maximum that cross a cut; at least 1.
   std::size_t most_pieces = 64;  ///< More are joined; at least 1.
   bool splits_fusions = false;   ///< Also cuts where results may be rounded differently.

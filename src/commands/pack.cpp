@@ -86,8 +86,7 @@ packing_problem problem_of(const demand& d, packing::slo_rule rule) {
   return {.gpus = d.gpus, .rule = rule, .memory_mb = d.memory_mb, .rates_rps = d.rates_rps};
 }
 
-/// Simulates the plan under Poisson arrivals at the demanded rates, with interference if planned
-/// for.
+/// Simulates the plan under Poisson arrivals at the demanded rates, with planned interference.
 void simulate(const pack_job& job, const demand& d, const latency_grid& grid, packed& a) {
   std::vector<double> apart = d.rates_rps;  // Without the applications' rates.
   for (const named_application& app : d.applications) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Parts of the report that compare policies: over rates, over time, and with the simulator's
-/// predictions.
+/// Parts of the report that compare policies: over rates, over time, and with predictions.
 #pragma once
 
 #include "commands.hpp"

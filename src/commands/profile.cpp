@@ -96,7 +96,7 @@ struct profile_point {
 
 struct model_profile {
   std::string name;
-  std::optional<onnx_traffic> counted;  ///< Of an ONNX file.
+  std::optional<onnx_traffic> counted;  ///< Traffic of an ONNX file.
   bool is_counted = true;               ///< Its reads and writes are known.
   std::string device;
   std::size_t stages = 0;
@@ -105,10 +105,10 @@ struct model_profile {
   std::vector<std::string> partitions;  ///< The rounded size of each share.
   std::size_t cache_bytes = 0;
   double cache_rate = 0;              ///< Bytes per second, of copies that fit the cache.
-  double memory_rate = 0;             ///< Of those that do not.
+  double memory_rate = 0;             ///< The same for larger copies.
   std::vector<profile_point> points;  ///< By partition, then batch.
   std::vector<added_size> added;      ///< Sizes added to check lines, if any.
-  linear_fit fit;                     ///< Of the whole device.
+  linear_fit fit;                     ///< Fit for the whole device.
   models::row_cost row;               ///< For a trial.
   batching::slicing ends;             ///< If it was cut: operators per stage.
   sim::stage_trial trial;             ///< If a trial found the number of stages.

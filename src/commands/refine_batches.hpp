@@ -80,7 +80,7 @@ class batch_refinement {
  private:
   struct interval {
     std::uint32_t low, high;
-    double gap;  // Of the line that it halves.
+    double gap;  // Gap of the line that it halves.
   };
 
   static std::uint32_t middle(const interval& i) noexcept {

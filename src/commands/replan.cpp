@@ -53,8 +53,7 @@ std::vector<sim::plan_simulation::source> sources_of(
   return sources;
 }
 
-/// Checks the number of requests, as each is simulated. @throws input_error If there may be too
-/// many.
+/// Limits the requests, as each is simulated. @throws input_error If there may be too many.
 void check_length(const std::string& name, const std::vector<sim::plan_simulation::source>& sources,
                   double length_s) {
   double rate = 0;
@@ -109,7 +108,7 @@ struct run_settings {
   std::string algorithm;
   sim::closed_loop_options loop;
   demand asked;
-  std::vector<std::string> names;  ///< Of all models of the folder.
+  std::vector<std::string> names;  ///< Names of all models of the folder.
 };
 
 std::string answer_json(const run_settings& s, const sim::closed_loop_result& r) {

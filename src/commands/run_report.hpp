@@ -23,7 +23,7 @@ struct report {
   const sim::workload& load;
   std::uint64_t seed;
   const sim::run_result& run;
-  warnings repairs{};  ///< Of the input.
+  warnings repairs{};  ///< Repairs of the input.
 };
 
 /// Writes the object that `cohort simulate --json` prints, as one value.

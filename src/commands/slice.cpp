@@ -65,7 +65,7 @@ struct stage_row {
   std::size_t nodes = 0;
   std::size_t pieces = 1;
   std::vector<std::string> tensors;  ///< Leaving it; empty: the model's outputs.
-  std::size_t bytes = 0;             ///< Of these, in a row.
+  std::size_t bytes = 0;             ///< Their bytes in a row.
 };
 
 struct sliced {
@@ -73,11 +73,11 @@ struct sliced {
   std::vector<stage_row> stages;
   std::vector<std::uint32_t> sizes;         ///< Measured, ascending; {0} if the model has none.
   operator_times piece_times;               ///< At the largest size.
-  std::vector<operator_times> times;        ///< Of stages, by size.
+  std::vector<operator_times> times;        ///< Times of stages, by size.
   std::vector<operator_times> whole_times;  ///< By size; of one operator.
   models::row_cost row;
   sim::stage_trial trial;
-  double difference = 0;  ///< Of answers.
+  double difference = 0;  ///< Difference of answers.
 };
 
 slice_plan parse_slice(const slice_options& o) {

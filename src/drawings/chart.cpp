@@ -76,7 +76,7 @@ class frame {
   double y_step_ = 1;
 };
 
-/// A mark of a colour's own shape.
+/// A mark; its shape depends on the colour.
 std::string mark(std::size_t color, double x, double y) {
   switch (color) {
     case 0:
@@ -91,7 +91,7 @@ std::string mark(std::size_t color, double x, double y) {
   }
 }
 
-/// Names above the plot, with a sample of each, in as many rows as they take.
+/// Series names above the plot, each with a sample, in as many rows as needed.
 struct legend {
   struct entry {
     std::string name;
@@ -128,7 +128,7 @@ struct legend {
   [[nodiscard]] double top() const { return bottom + 18; }
 };
 
-// Of this picture alone, also within a page that has other charts.
+// Only for this picture, even within a page with other charts.
 constexpr std::string_view file_style =
     "<style>.file text{font-size:11px;fill:#333}.file .title{font-weight:bold}"
     ".file .grid{stroke:#ddd}.file .marker{stroke:#555;stroke-dasharray:4 3}"
@@ -197,7 +197,7 @@ std::string chart::svg() const {
         f.x(x_marker), above.top(), height - bottom, f.x(x_marker) - 4,
         x_marker_label_above ? above.top() + 12 : height - bottom - 6, escaped(x_marker_label));
   }
-  // Marks after all lines, so that none is under one.
+  // Marks after all lines, so that no line covers them.
   std::string marks;
   for (const chart_series& s : series) {
     std::string path;

@@ -10,8 +10,8 @@
 
 namespace cohort::drawings {
 
-/// Colours of a chart. Each has marks of its own shape, and the page a dash of its own, so that a
-/// line under another is seen.
+/// Colours of a chart. Each has its own mark shape, and its own dash in the page, so that
+/// overlapping lines remain visible.
 inline constexpr std::size_t palette_size = 4;
 
 /// A set of points drawn one way.
@@ -19,7 +19,7 @@ struct chart_series {
   /// `marked` is a line with a mark at each point, `points` are marks alone.
   enum class style : std::uint8_t { line, points, steps, marked };
   std::string name;   ///< In the legend; none if empty.
-  std::size_t color;  ///< Index of the palette: the same for one thing in all charts.
+  std::size_t color;  ///< Index of the palette; equal for the same thing in all charts.
   style how = style::line;
   std::vector<std::pair<double, double>> points;
 };
@@ -32,7 +32,7 @@ struct chart {
   std::vector<chart_series> series;
   double x_marker = 0;  ///< A dashed vertical line, if above 0.
   std::string x_marker_label;
-  bool x_marker_label_above = false;  ///< At the line's upper end: where series lie low before it.
+  bool x_marker_label_above = false;  ///< At the line's upper end: if series are low before it.
   double y_least = 0;                 ///< The y axis reaches at least this.
   double x_most = 0;                  ///< The x axis ends here, if above 0.
   double from = 0;                    ///< Both axes begin here; no point may lie below.
@@ -50,7 +50,7 @@ struct bar_chart {
   [[nodiscard]] std::string svg() const;
 };
 
-/// A chart as a file of its own: with the namespace and the colours that a page would give it.
+/// A chart as a separate file, with the namespace and the colours that a page would provide.
 [[nodiscard]] std::string as_file(const std::string& svg);
 
 /// Text for HTML and SVG.

@@ -28,7 +28,7 @@ std::string models_of(const packing::latency_grid& grid, const packing::gpulet& 
   return s;
 }
 
-/// `text` cut or padded to `width` characters of ASCII; other characters may make it narrower.
+/// `text` cut or padded to `width` ASCII characters; other characters may make it narrower.
 std::string in_width(std::string text, std::size_t width) {
   if (text.size() > width) {
     while (text.size() > width || (!text.empty() && !is_utf8(text))) text.pop_back();

@@ -11,7 +11,7 @@
 
 namespace cohort::drawings {
 
-/// A bar for each GPU, cut as its gpu-lets are, with the models in them, and a table of gpu-lets.
+/// A bar for each GPU, divided into its gpu-lets, with their models, and a table of gpu-lets.
 [[nodiscard]] std::string plan_text(const packing::latency_grid& grid, std::uint32_t gpus,
                                     const packing::plan& p);
 /// Every GPU as a box as high as its gpu-lets' sizes, over time: the batches of each duty cycle.

@@ -17,7 +17,7 @@ std::size_t width_of(std::string_view s) {
       s, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-/// Names come from files: what would break the line is shown escaped.
+/// Names come from files: characters that would break the line are escaped.
 std::string clean(const std::string& s) {
   const std::string quoted = quote(s);
   return quoted.size() == s.size() + 2 ? s : quoted.substr(1, quoted.size() - 2);

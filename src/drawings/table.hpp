@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Aligned tables and numbers for people.
+/// Text tables with aligned columns, and formatted numbers.
 #pragma once
 
 #include <cstdint>

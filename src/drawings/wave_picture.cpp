@@ -29,7 +29,7 @@ double step_for(double most) {
   return 10 * power;
 }
 
-/// One panel: its place on the page, and what its axes span.
+/// One panel: its place on the page, and the ranges of its axes.
 struct panel {
   double top;
   double height;

@@ -14,7 +14,7 @@ std::string chrome_trace(const sim::workload& w, const sim::run_result& run) {
   for (std::uint32_t d = 0; d < w.devices; ++d) out.row(d, fmt::format("device {}", d));
   const time_point end = time_point{} + w.warmup + w.measured;
   for (const sim::dispatch_record& d : run.dispatches) {
-    if (d.exec_at == never) continue;  // Behind a batch that hangs.
+    if (d.exec_at == never) continue;  // Behind a hung batch.
     const std::string& model = w.models[d.model].name;
     const std::string name = fmt::format("{} x{}", model, d.size);
     out.span({.row = d.device,

@@ -16,28 +16,29 @@ namespace cohort::formats {
 /// Memory: one row.
 class csv_reader {
  public:
-  /// @param file Named in errors.  @param text Must outlive the reader.
+  /// @param file Name for errors.  @param text Must outlive the reader.
   /// @param optional Columns that may be missing, numbered after `columns`.
   /// @throws input_error If the text is not UTF-8, has no header, or lacks or repeats a column.
   csv_reader(std::string file, std::string_view text,
              std::initializer_list<std::string_view> columns,
              std::initializer_list<std::string_view> optional = {});
 
-  /// Whether the text has the column; true of those that are not optional.
+  /// Whether the text has the column; always true for required ones.
   [[nodiscard]] bool has(std::size_t index) const noexcept { return positions_[index] != absent; }
 
-  /// Moves on to the next row. @returns Whether there is one.
-  /// @throws input_error If a row has not as many fields as the header, or a quote is not closed.
+  /// Advances to the next row. @returns Whether there is one.
+  /// @throws input_error If a row has a different number of fields from the header, or a quote is
+  /// not closed.
   bool next();
 
-  /// The field of the current row in the column given as number `index` to the constructor, which
-  /// must be there.
+  /// The field of the current row in the column with this index in the constructor; the column must
+  /// exist.
   [[nodiscard]] const std::string& field(std::size_t index) const noexcept {
     return fields_[positions_[index]];
   }
   /// Line of the current row, from 1.
   [[nodiscard]] std::size_t line() const noexcept { return line_; }
-  /// "FILE: line 3, time_ms": where that field stands.
+  /// "FILE: line 3, time_ms": the place of that field.
   [[nodiscard]] std::string place(std::size_t index) const;
 
  private:
@@ -52,8 +53,8 @@ class csv_reader {
   std::vector<std::size_t> positions_;
   std::vector<std::string> fields_;
   std::size_t header_fields_ = 0;
-  std::size_t line_ = 0;       // Of the current row.
-  std::size_t next_line_ = 1;  // Of what comes next; quoted fields may span lines.
+  std::size_t line_ = 0;       // Line of the current row.
+  std::size_t next_line_ = 1;  // Line of the next row; quoted fields may span lines.
 };
 
 }  // namespace cohort::formats

@@ -21,7 +21,7 @@ struct decode_requests {
 ///         is no row.
 [[nodiscard]] decode_requests parse_decode_requests(const std::string& file, std::string_view text);
 
-/// Reads {"iteration_ms", "per_token_ms", "per_column_ms"}; what is missing is 1, 0 and 0.
+/// Reads {"iteration_ms", "per_token_ms", "per_column_ms"}; defaults are 1, 0 and 0.
 /// @throws input_error As above, and if all are 0.
 [[nodiscard]] sim::decode_cost parse_decode_cost(const std::string& file, std::string_view text);
 

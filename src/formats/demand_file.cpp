@@ -74,10 +74,10 @@ packing::request_graph read_graph(const json_cursor& at, const profile_dir& prof
   at.refuse(expected);
 }
 
-/// Adds what applications ask of the models to the demand.
+/// Adds the applications' demand on the models.
 void read_applications(const json_cursor& list, const profile_dir& profiles, demand& d) {
   const packing::latency_grid grid{models_for(d, profiles), {.sizes = d.sizes}};
-  std::vector<bool> apart(d.rates_rps.size(), false);  // Has an SLO of its own to keep.
+  std::vector<bool> apart(d.rates_rps.size(), false);  // Has its own SLO.
   for (const std::size_t i : d.named) apart[i] = true;
   std::vector<bool> seen = apart;
   for (const auto& [name, cell] : list.members("an object with at least one application")) {
@@ -103,7 +103,7 @@ void read_applications(const json_cursor& list, const profile_dir& profiles, dem
   }
 }
 
-/// By model: whether the demand names it, itself or in an application. Where it names none, all.
+/// By model: whether the demand names it, directly or in an application. If it names none, all.
 std::vector<bool> models_named(const json_cursor& root, const profile_dir& profiles) {
   std::vector<bool> named(profiles.models.size(), false);
   if (const auto rates = root.find("demand")) {
@@ -122,7 +122,7 @@ std::vector<bool> models_named(const json_cursor& root, const profile_dir& profi
   return named;
 }
 
-/// The sizes that were measured for all models of these.
+/// The sizes measured for all these models.
 std::vector<std::uint32_t> sizes_of(const std::vector<bool>& named, const profile_dir& profiles) {
   profile_dir some;
   for (std::size_t i = 0; i < named.size(); ++i) {
@@ -131,7 +131,7 @@ std::vector<std::uint32_t> sizes_of(const std::vector<bool>& named, const profil
   return some.common_sizes();
 }
 
-/// The fields that demands and schedules share.
+/// Reads the fields common to demands and schedules.
 demand read_demand(const json_cursor& root, const profile_dir& profiles) {
   demand d;
   d.gpus =
@@ -222,7 +222,7 @@ std::vector<packing::model_profile> models_for(const demand& d, const profile_di
   for (std::size_t i = 0; i < models.size(); ++i) {
     packing::model_profile& m = models[i];
     m.slo_ms = d.slos_ms[i];
-    // Those of a size that was measured: read for none but models without demand.
+    // Measurements of some size: only read for models without demand.
     const std::vector<packing::latency_sample>& measured = profiles.models[i].latency;
     for (const std::uint32_t pct : d.sizes) {
       if (has_size(m, pct)) continue;

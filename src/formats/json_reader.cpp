@@ -14,7 +14,7 @@
 namespace cohort::formats {
 namespace {
 
-/// ".name", or ["na me"] where a name is not a plain word.
+/// ".name", or ["na me"] if a name is not a plain word.
 std::string member_step(std::string_view name) {
   const bool plain = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
                      std::ranges::all_of(name, [](char c) {
@@ -25,7 +25,7 @@ std::string member_step(std::string_view name) {
 
 std::string item_step(std::size_t index) { return fmt::format("[{}]", index); }
 
-/// A value as it stands in an error message.
+/// A value as shown in an error message.
 std::string shown(const json_value& v) {
   switch (v.type) {
     case json_value::kind::null:
@@ -114,7 +114,7 @@ class builder {
     return add(std::move(v));
   }
 
-  /// Where the next value goes.
+  /// The place of the next value.
   json_value& slot() {
     if (open_.empty()) return root_;
     json_value& parent = *open_.back();
@@ -132,7 +132,7 @@ class builder {
     }
     json_value& v = slot();
     v.type = kind;
-    // Addresses hold: a container does not grow while one of its values is open.
+    // Addresses stay valid: a container does not grow while one of its values is open.
     open_.push_back(&v);
     names_.emplace_back();
     return true;

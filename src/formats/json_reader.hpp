@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Strict reading of JSON: every complaint names the file, the place in it, the value and what was
-/// expected.
+/// Strict reading of JSON: every error names the file, the place, the value and what was expected.
 #pragma once
 
 #include "text.hpp"
@@ -35,13 +34,13 @@ struct json_member {
   json_value value;
 };
 
-/// Parses one JSON document. @param file Named in errors.
+/// Parses one JSON document. @param file Name for errors.
 /// @throws input_error If it is not JSON in UTF-8, a number overflows, a field is repeated, or
-///         values are nested deeper than 64.
+/// values are nested deeper than 64.
 [[nodiscard]] json_value parse_json(const std::string& file, std::string_view text);
 
-/// A value, and where it stands. Its functions check the value and throw input_error if it is not
-/// what was asked for. Refers to the value and the file's name; both must outlive it.
+/// A value and its place. Its functions check the value and throw input_error if it is not as
+/// required. Refers to the value and the file's name; both must outlive it.
 class json_cursor {
  public:
   json_cursor(const std::string& file, const json_value& value)
@@ -50,11 +49,11 @@ class json_cursor {
   [[nodiscard]] const json_value& value() const noexcept { return *value_; }
   /// "FILE: $.models[0]".
   [[nodiscard]] std::string place() const;
-  /// Complains about this value.
+  /// Throws an error about this value.
   [[noreturn]] void refuse(std::string_view expected) const;
 
   [[nodiscard]] double number(const number_range& range) const;
-  /// A whole number; 8.0 is one.
+  /// A whole number; 8.0 also counts.
   [[nodiscard]] std::uint64_t integer(const integer_range& range) const;
   /// A string that is not empty.
   [[nodiscard]] const std::string& string(
@@ -64,14 +63,14 @@ class json_cursor {
 
   /// The items of an array that is not empty.
   [[nodiscard]] std::vector<json_cursor> items(std::string_view expected) const;
-  /// The members of an object that is not empty, whatever their names are.
+  /// The members of a nonempty object, with any names.
   [[nodiscard]] std::vector<std::pair<std::string_view, json_cursor>> members(
       std::string_view expected) const;
-  /// Checks that this is an object and that it has no other fields than these.
+  /// Checks that this is an object with no other fields.
   void only(std::initializer_list<std::string_view> names) const;
-  /// A field of an object, if it is there.
+  /// A field of an object, if present.
   [[nodiscard]] std::optional<json_cursor> find(std::string_view name) const;
-  /// A field of an object that must have it.
+  /// A required field of an object.
   [[nodiscard]] json_cursor require(std::string_view name, std::string_view expected) const;
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Writing JSON that people can read: numbers in shortest round-trip form, small objects on one
-/// line.
+/// Writes readable JSON: numbers in shortest round-trip form, small objects on one line.
 #pragma once
 
 #include <concepts>
@@ -15,7 +14,7 @@ namespace cohort::formats {
 /// Writes one document piece by piece. The caller keeps begins and ends balanced.
 class json_writer {
  public:
-  /// How the members of a container are laid out; within `line`, always `line`.
+  /// Layout of the members of a container; within `line`, always `line`.
   enum class layout : std::uint8_t { lines, line };
 
   json_writer& begin_object(layout l = layout::lines) { return begin('{', l); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Files that say how a load rises and falls.
+/// Files that describe a load's variation over time.
 #pragma once
 
 #include <cohort/sim/plans/load_curve.hpp>
@@ -9,7 +9,7 @@
 
 namespace cohort::formats {
 
-/// FILE.csv: `time_s,part`, times rising, linear between rows.
+/// Reads FILE.csv: `time_s,part`, times ascending, linear between rows.
 /// @param path - for standard input. @throws input_error With the place in the file.
 [[nodiscard]] sim::load_curve read_load_curve(const std::string& path);
 

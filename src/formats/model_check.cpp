@@ -90,7 +90,7 @@ class checker {
     }
   }
 
-  /// Compares what the config says of each tensor, and completes it.
+  /// Compares the config's tensors with the model's, and completes them.
   void complete(std::string_view field, std::vector<config_tensor>& said,
                 std::vector<tensor_info>& tensors, bool all) {
     if (said.empty()) {
@@ -127,12 +127,12 @@ class checker {
     if (tensors.empty()) return "none";
     return tensors.size() > most ? out + " or another" : out;
   }
-  /// A row's shape as the config has it: with `max_batch_size` 0 it names the rows, too.
+  /// A row's shape in the config: with `max_batch_size` 0 it includes the rows.
   [[nodiscard]] std::vector<std::int64_t> with_rows(std::vector<std::int64_t> shape) const {
     if (names_rows_) shape.insert(shape.begin(), size_dimension);
     return shape;
   }
-  /// Of outputs the config may leave a length open that each run has.
+  /// For outputs the config may leave a length open that each run has.
   void compare(const std::string& place, config_tensor& said, tensor_info& t, bool is_input) {
     if (!said.type) said.type = t.type;
     if (*said.type != t.type) {
@@ -142,7 +142,7 @@ class checker {
     const std::vector<std::int64_t> has = with_rows(t.shape);
     if (said.dims.empty()) said.dims = has;
     const std::vector<std::int64_t>& dims = said.reshape ? *said.reshape : said.dims;
-    const bool is_any = facts_.is_open && !is_input && has.empty();  // Its rank is not known.
+    const bool is_any = facts_.is_open && !is_input && has.empty();  // Its rank is unknown.
     const bool fits = is_any || std::ranges::equal(dims, has, [&](auto mine, auto models) {
                         return models == size_dimension || mine == models ||
                                (!is_input && mine == size_dimension);
@@ -171,7 +171,7 @@ class checker {
     out_.batches = false;
   }
 
-  /// Of each tensor, for clients.
+  /// The shape of each tensor, for clients.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> shapes_of(
       const std::vector<config_tensor>& said, const std::vector<tensor_info>& tensors) const {
     std::vector<std::vector<std::int64_t>> all;
@@ -179,7 +179,7 @@ class checker {
       const auto mine = std::ranges::find(said, t.name, &config_tensor::name);
       const bool is_other = mine != said.end() && mine->reshape;
       all.push_back(is_other ? mine->dims : t.shape);
-      // Where one tensor has no dimension for rows the others' is 1.
+      // If one tensor has no dimension for rows, that of the others is 1.
       if (!is_other && names_rows_ && !out_.batches) all.back().insert(all.back().begin(), 1);
     }
     return all;
@@ -232,7 +232,7 @@ class checker {
            fmt::format("1 to {}, as max_batch_size is {}", most, *out_.config.max_batch_size));
     }
     const std::vector<tensor_info>& inputs = out_.interface.inputs;
-    std::optional<std::int64_t> size;  // A request has one.
+    std::optional<std::int64_t> size;  // One value per request.
     for (const warmup_input& in : w.inputs) {
       const std::string here = fmt::format("{}inputs[{}].", place, quote_short(in.tensor.name));
       const auto found = std::ranges::find(inputs, in.tensor.name, &tensor_info::name);
@@ -280,7 +280,7 @@ class checker {
   const std::string& file_;
   const model_facts& facts_;
   bool has_config_;
-  bool names_rows_ = false;  // Dims of the config begin with the number of rows.
+  bool names_rows_ = false;  // The config's dims begin with the number of rows.
   checked_model out_;
 };
 

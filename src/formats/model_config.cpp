@@ -26,13 +26,14 @@ namespace pb = google::protobuf;
 
 constexpr std::size_t most_tensors = 64;
 constexpr std::size_t most_dims = 16;
-constexpr std::size_t most_items = 256;  // Of every other list.
+constexpr std::size_t most_items = 256;  // Limit of every other list.
 constexpr std::int64_t most_elements = std::int64_t{1} << 40U;
 constexpr std::uint64_t most_delay_us = 3'600'000'000;
 constexpr std::array<std::string_view, 4> known_parameters{"slo_ms", "max_length", "padding",
                                                            "memory_mb"};
 
-/// A message of the format's reader, which may hold any of the config's text, as part of a line.
+/// A message of the format's parser, which may contain any of the config's text, for use in one
+/// line.
 std::string one_line(std::string_view text) {
   constexpr std::size_t most = 200;
   std::string out;
@@ -56,13 +57,13 @@ struct place_in_text {
   std::size_t column = 1;
 };
 
-/// Where the reader is, which counts from 0 and takes a tab for up to 8 columns, as people count.
-/// @param name If it is not empty: where this name, the last before, begins.
+/// The parser's position as users count: the parser counts from 0 and expands tabs to 8 columns.
+/// @param name If not empty: returns where its last occurrence before that begins.
 place_in_text find_place(std::string_view text, int line, int column, std::string_view name) {
   std::size_t at = 0;
   for (int l = 0; l < line && at < text.size(); ++at) l += text[at] == '\n' ? 1 : 0;
   for (int c = 0; c < column && at < text.size(); ++at) c += text[at] == '\t' ? 8 - c % 8 : 1;
-  constexpr std::size_t longest = 100;  // Looking for a name takes its length times the text's.
+  constexpr std::size_t longest = 100;  // The search costs this times the text's length.
   if (!name.empty() && name.size() <= longest) at = std::min(at, text.rfind(name, at));
   const std::string_view before = text.substr(0, at);
   const std::size_t start = before.rfind('\n') + 1;  // npos + 1 is 0.
@@ -70,19 +71,19 @@ place_in_text find_place(std::string_view text, int line, int column, std::strin
           .column = at - start + 1};
 }
 
-/// Keeps the first complaint.
+/// Keeps the first error.
 class complaint : public pb::io::ErrorCollector {
  public:
   complaint(const std::string& file, std::string_view text) : file_{file}, text_{text} {}
 
   void AddError(int line, int column, const std::string& message) override {
     if (!first_.empty()) return;
-    std::string what = message.substr(0, 400);  // It may hold all of the text.
+    std::string what = message.substr(0, 400);  // It may contain all of the text.
     const std::string type = schema::ModelConfig::descriptor()->file()->package() + ".";
     for (std::size_t at = what.find(type); at != std::string::npos; at = what.find(type)) {
       what.erase(at, type.size());
     }
-    // The reader is behind the name already: that of a field, or of an enumeration's value.
+    // The parser is already past the name of a field or enumeration value.
     std::string name;
     for (const std::string_view before : {std::string_view{"has no field named \""},
                                           std::string_view{"Unknown enumeration value of \""}}) {
@@ -103,11 +104,11 @@ class complaint : public pb::io::ErrorCollector {
   std::string first_;
 };
 
-/// An entry of a map: its value goes by the map's name.
+/// Whether this is a map entry, which is named by its map.
 bool is_entry(const pb::Descriptor& d) { return d.name().ends_with("Entry"); }
 
-/// Maps are lists of entries in the schema, which sees what is given twice; in JSON they are
-/// objects.
+/// Converts maps, which are objects in JSON, to lists of entries as in the schema, which detects
+/// duplicates.
 void list_entries(nlohmann::json& of, const pb::Descriptor& d) {
   if (!of.is_object()) return;
   for (auto& [key, value] : of.items()) {
@@ -129,7 +130,7 @@ void list_entries(nlohmann::json& of, const pb::Descriptor& d) {
   }
 }
 
-/// As clients of the protocol send it, and get it.
+/// Parses a config as sent by clients of the protocol, and returned to them.
 /// @throws input_error If it is not a config's JSON.
 schema::ModelConfig read_json(const std::string& file, std::string_view text) {
   constexpr int deepest = 32;
@@ -200,7 +201,7 @@ void add_rules(const pb::Descriptor& d, const std::string& before, std::vector<f
   }
 }
 
-/// Whether a field that is set says what would hold without it.
+/// Whether a set field has its default value.
 bool is_default(const pb::Message& m, const pb::FieldDescriptor& f) {
   const pb::Reflection& r = *m.GetReflection();
   if (f.is_repeated()) return false;
@@ -222,12 +223,12 @@ bool is_default(const pb::Message& m, const pb::FieldDescriptor& f) {
   }
 }
 
-/// Goes through all that is set: refuses, and collects what is ignored.
+/// Visits all set fields: refuses some, and collects ignored ones.
 class sieve {
  public:
   explicit sieve(const std::string& file) : file_{file} {}
 
-  /// @param name, place Of `m`, with a dot at their ends; `place` with indices.
+  /// @param name, place Of `m`, ending in a dot; `place` with indices.
   void pass(const pb::Message& m, const std::string& name, const std::string& place) {
     std::vector<const pb::FieldDescriptor*> set;
     m.GetReflection()->ListFields(m, &set);
@@ -269,7 +270,7 @@ class sieve {
   std::set<std::string, std::less<>> said_;
 };
 
-/// Makes the config of what was read. Places are "FILE: FIELD".
+/// Converts the parsed text to a config. Places are "FILE: FIELD".
 class config_maker {
  public:
   config_maker(const std::string& file, const schema::ModelConfig& in) : file_{file}, in_{in} {}
@@ -447,7 +448,7 @@ class config_maker {
     const schema::ModelQueuePolicy& policy = in.default_queue_policy();
     const duration timeout = microseconds("default_queue_policy.default_timeout_microseconds",
                                           policy.default_timeout_microseconds());
-    // Those that are late wait behind the others: they do so here, too.
+    // In other policies late requests wait behind the others: here too.
     if (policy.timeout_action() == schema::ModelQueuePolicy::REJECT) b.queue_timeout = timeout;
     b.queue_size = policy.max_queue_size();
     out_.batching = std::move(b);
@@ -634,7 +635,7 @@ class config_maker {
       if (w.has_batch_size()) {
         out.batch_size = number(place + "batch_size", w.batch_size(), 1, most_batch);
       }
-      // 0 is once, too, as the format has it.
+      // 0 also means once, as in the format.
       out.count = std::max(1U, number(place + "count", w.count(), 0, 10'000));
       limit(place + "inputs", w.inputs_size(), most_tensors);
       for (const auto& entry : w.inputs()) read_warmup_input(place, entry, out);

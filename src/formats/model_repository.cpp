@@ -29,13 +29,13 @@ using runtime::detail::descriptor;
 using runtime::detail::open_below;
 
 constexpr std::size_t most_models = 1000;
-constexpr std::size_t most_entries = 10'000;  // Of a folder.
+constexpr std::size_t most_entries = 10'000;  // Limit on the entries of a folder.
 
 [[noreturn]] void cannot_read(const std::string& path, const std::error_code& why) {
   throw input_error{fmt::format("{}: cannot be read: {}", path, why.message())};
 }
 
-/// The entries of a folder, sorted. @param name Of the folder in errors. @throws input_error
+/// The entries of a folder, sorted. @param name Of the folder for errors. @throws input_error
 std::vector<std::string> entries_of(const std::string& folder, const std::string& name) {
   std::error_code ec;
   fs::directory_iterator it{folder, ec};
@@ -52,13 +52,13 @@ std::vector<std::string> entries_of(const std::string& folder, const std::string
   return out;
 }
 
-/// What lies below a folder.
+/// An entry of a folder.
 struct found {
   descriptor at;
   struct stat status{};
 };
-/// Symbolic links are followed below the folder alone.
-/// @returns Nothing if there is nothing. @throws input_error
+/// Looks up a path. Symbolic links are followed only within the folder.
+/// @returns Nothing if it does not exist. @throws input_error
 std::optional<found> look(const descriptor& folder, const std::string& path) {
   found f{.at = open_below(folder, path)};
   if (!f.at.is_open() && errno == ENOENT) {
@@ -78,20 +78,20 @@ std::optional<found> look(const descriptor& folder, const std::string& path) {
   return f;
 }
 
-/// Changes with content, by any usual way of writing a file.
+/// Changes with the content, for all usual ways to write a file.
 std::string stamp_of(const std::string& name, const struct stat& s) {
   return fmt::format("{} {} {} {}.{:09};", quote(name), s.st_ino, s.st_size, s.st_mtim.tv_sec,
                      s.st_mtim.tv_nsec);
 }
 
-/// @throws input_error If it is no config that can be read.
+/// @throws input_error If it cannot be read as a config.
 std::string content_of(runtime::detail::regular_file& file, const std::string& path) {
   auto text = file.read_all<std::string>(most_config_bytes);
   if (!file.problem().empty()) throw input_error{fmt::format("{}: {}", path, file.problem())};
   return text;
 }
 
-/// Number of a version's folder: decimal, at least 1, no leading zeros.
+/// Version number of a folder: decimal, at least 1, no leading zeros.
 std::optional<std::uint64_t> version_of(std::string_view name) {
   const auto n = to_integer(name);
   constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
@@ -150,7 +150,7 @@ class scanner {
     const auto there = look(root_, out_.config_file);
     if (!there) return;
     if (!S_ISREG(there->status.st_mode)) fail(out_.config_file, "no plain file", "a file");
-    // Whatever is there by now.
+    // The file may have been replaced meanwhile.
     runtime::detail::regular_file file{root_, out_.config_file, folder_};
     if (!file.problem().empty()) {
       throw input_error{fmt::format("{}: {}", out_.config_file, file.problem())};
@@ -195,7 +195,7 @@ class scanner {
     return all;
   }
 
-  /// Leaves those that the policy chooses.
+  /// Keeps those that the policy selects.
   void choose(std::vector<std::uint64_t>& all) {
     const version_policy p = out_.config ? out_.config->versions : version_policy{};
     if (p.which == version_policy::choice::latest && all.size() > p.latest) {
@@ -230,7 +230,7 @@ class scanner {
     }
     out_.versions.push_back(std::move(v));
   }
-  /// @param folder Of the version, or the one below it that has the file.
+  /// @param folder Of the version, or its subfolder with the file.
   void look_at_files(const std::string& folder, model_version& v) const {
     const auto in = look(root_, folder);
     if (!in || !S_ISDIR(in->status.st_mode)) fail(folder, "no folder", "a folder");
@@ -239,7 +239,7 @@ class scanner {
       if (e.starts_with('.')) continue;
       const std::string path = fmt::format("{}/{}", folder, e);
       const auto f = look(root_, path);
-      if (!f) continue;  // It has just gone.
+      if (!f) continue;  // It was just removed.
       const struct stat& s = f->status;
       v.stamp += stamp_of(e, s);
       if (S_ISREG(s.st_mode)) v.bytes += static_cast<std::uint64_t>(s.st_size);
@@ -264,7 +264,7 @@ class scanner {
 
   const std::string& config_;
   descriptor root_;
-  descriptor folder_;  // Of the model.
+  descriptor folder_;  // The model's folder.
   repository_model out_;
 };
 
@@ -291,7 +291,7 @@ std::vector<repository_model> scan_repository(const std::string& dir) {
     std::error_code ec;
     const std::string path = fmt::format("{}/{}", dir, name);
     const fs::file_status own = fs::symlink_status(path, ec);
-    // A symbolic link may be to a folder: whether it is, is asked only within the repository.
+    // A symbolic link may lead to a folder: that is only checked within the repository.
     if (!fs::is_directory(own) && !fs::is_symlink(own)) continue;
     if (out.size() == most_models) {
       fail(dir, fmt::format("a repository of more than {} models", most_models), "fewer");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Errors of what is made from a file, with the file's name.
+/// Adds a file's name to errors caused by its content.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -15,10 +15,10 @@
 
 namespace cohort::formats {
 
-/// Does `work`, which depends on what a file says. A file may be good by itself and still ask for
-/// what cannot be: a table or a plan that is too large, a split that no SLO allows. The library
-/// that finds out does not know the file.
-/// @returns What `work` does.  @throws input_error Instead of config_error and std::bad_alloc.
+/// Calls `work`, which depends on a file's content. A valid file may still require something
+/// impossible: a table or a plan that is too large, a split that no SLO permits. The library that
+/// detects that does not know the file.
+/// @returns The result of `work`.  @throws input_error In place of config_error and std::bad_alloc.
 template <class Work>
 decltype(auto) naming(const std::string& file, Work&& work) {
   try {

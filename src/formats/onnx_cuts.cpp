@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-/// Nodes that do not give the same each time, or have graphs in them that may not.
+/// Nodes that are not deterministic, or contain graphs that may not be.
 bool may_differ(const onnx_node& n) {
   constexpr std::array<std::string_view, 10> ops{
       "Bernoulli",     "If",           "Loop",
@@ -28,8 +28,8 @@ bool may_differ(const onnx_node& n) {
   return !n.domain.empty() || !n.captured.empty() || std::ranges::find(ops, n.op) != ops.end();
 }
 
-/// Those that a runtime leaves alone at their inputs' side: products, and whatever is not known to
-/// be as cheap as what it may be joined to.
+/// Nodes that runtimes do not fuse with their inputs: products, and all that are not known to be
+/// cheap.
 bool starts_anew(const onnx_node& n) {
   constexpr std::array<std::string_view, 13> ops{
       "Attention", "Conv", "ConvInteger", "ConvTranspose", "DeformConv",  "Einsum",       "GRU",
@@ -46,18 +46,19 @@ void each_read(const onnx_node& n, F f) {
   }
 }
 
-/// Who gives and reads what: names as numbers.
+/// The producer and consumers of each name, as indices.
 struct flow {
   struct tensor {
     const std::string* name;
     std::size_t giver;  // Node; `none`: an input.
-    std::size_t last;   // Node that reads it last, or the number of nodes: an output.
+    std::size_t last;   // Last node to read it, or the number of nodes: an output.
     bool is_read = false;
   };
 
   explicit flow(const onnx_model& m) : is_constant(m.nodes.size()) {
     for (const onnx_tensor& t : m.constants) constants.insert(t.name);
-    // An input with a default is a constant; sparse constants are unknown names that are no inputs.
+    // An input with a default is a constant; sparse constants are unknown names that are not
+    // inputs.
     for (const onnx_value& v : m.inputs) {
       if (!constants.contains(v.name)) give(v.name, none);
     }
@@ -77,7 +78,7 @@ struct flow {
 
   std::vector<bool> is_constant;  // By node.
   std::unordered_set<std::string_view> constants;
-  std::unordered_map<std::string_view, std::size_t> numbers;  // Of those that are no constants.
+  std::unordered_map<std::string_view, std::size_t> numbers;  // Of names that are not constants.
   std::vector<tensor> tensors;
 
  private:
@@ -92,7 +93,7 @@ struct flow {
   }
 };
 
-/// Makes a stage's model of the nodes that it has for itself.
+/// Makes a stage's model from its own nodes.
 class stage_maker {
  public:
   explicit stage_maker(const onnx_model& m) : m_{&m}, flow_{m} {
@@ -135,7 +136,7 @@ class stage_maker {
     for (const onnx_tensor& t : m_->constants) {
       if (constants.contains(t.name)) s.constants.push_back(t);
     }
-    for (const onnx_value& v : m_->values) {  // What is known within: runtimes join nodes by it.
+    for (const onnx_value& v : m_->values) {  // Known types within, which runtimes use for fusion.
       const auto giver = givers_.find(v.name);
       const bool leaves = out != nullptr && std::ranges::find(*out, v.name) != out->end();
       if (giver != givers_.end() && takes[giver->second] && !leaves) s.values.push_back(v);
@@ -163,7 +164,7 @@ class stage_maker {
     return *at->second;
   }
 
-  /// Follows what is wanted back to constants. @param takes Gets the nodes on the way.
+  /// Follows wanted names back to constants. @param takes Receives the nodes on the way.
   std::unordered_set<std::string_view> take_constants(std::vector<std::string>& wanted,
                                                       std::vector<bool>& takes) const {
     std::unordered_set<std::string_view> constants;
@@ -196,7 +197,7 @@ std::vector<onnx_cut> find_cuts(const onnx_model& m, std::size_t most_tensors) {
   const flow f{m};
   std::vector<std::vector<std::size_t>> given(m.nodes.size());
   std::vector<std::vector<std::size_t>> ended(m.nodes.size() + 1);
-  std::set<std::size_t> alive;  // In the order in which they are given.
+  std::set<std::size_t> alive;  // In order of their production.
   for (std::size_t t = 0; t < f.tensors.size(); ++t) {
     if (!f.tensors[t].is_read) continue;
     ended[f.tensors[t].last].push_back(t);

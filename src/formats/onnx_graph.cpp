@@ -22,7 +22,7 @@ namespace {
 namespace schema = onnx_schema;
 using runtime::data_type;
 
-// By data_type, the last of which is strings.
+// By data_type; strings are the last.
 constexpr std::array<std::int32_t, runtime::data_types + 1> element_numbers{
     1, 10, 16, 11, 3, 5, 6, 7, 2, 4, 12, 13, 9, 8};
 // ONNX's numbers of the kinds of attributes.
@@ -52,7 +52,7 @@ class model_reader {
     }
     schema::Graph& g = *m.mutable_graph();
     made.name = g.name();
-    const names defined = names_of(g);  // Before its names are taken out.
+    const names defined = names_of(g);  // Before its names are moved out.
     for (schema::Tensor& t : *g.mutable_initializers()) made.constants.push_back(constant(t));
     for (schema::Value& v : *g.mutable_inputs()) made.inputs.push_back(value(v, "input"));
     for (schema::Value& v : *g.mutable_outputs()) made.outputs.push_back(value(v, "output"));
@@ -97,7 +97,7 @@ class model_reader {
     if (!all.insert(name).second) refuse(what, fmt::format("{} is given twice", quote_short(name)));
   }
 
-  /// Names that a graph has before its nodes run. An input may have a constant as its default.
+  /// Names that a graph defines before its nodes run. An input may have a constant as its default.
   names names_of(const schema::Graph& g) const {
     names constants;
     for (const schema::Tensor& t : g.initializers()) define(constants, "constants", t.name());
@@ -183,7 +183,7 @@ class model_reader {
     }
     made.captured = {captured.begin(), captured.end()};
     std::ranges::sort(made.captured);
-    // Those that were taken out are empty now.
+    // Fields moved out are empty now.
     schema::Node rest = n;
     rest.clear_attributes();
     for (schema::Attribute& a : *n.mutable_attributes()) {
@@ -207,7 +207,7 @@ class model_reader {
     }
   }
 
-  /// Of a kind that is kept as a value; none if there is more to it.
+  /// Converts an attribute of a simple kind; nothing for others.
   static std::optional<onnx_attribute> attribute(const schema::Attribute& a) {
     if (!a.unknown_fields().empty() || a.has_graph() || a.graphs_size() > 0) return std::nullopt;
     onnx_attribute made{.name = a.name(), .value = std::int64_t{0}};
@@ -233,7 +233,7 @@ class model_reader {
     return made;
   }
 
-  /// Adds the names that graphs within an attribute read and do not give themselves.
+  /// Adds the names that graphs within an attribute read but do not define.
   void capture(const schema::Attribute& a, names& to, const std::string& what) {
     if (a.has_graph()) capture(a.graph(), to, what);
     for (const schema::Graph& g : a.graphs()) capture(g, to, what);
@@ -255,8 +255,8 @@ class model_reader {
     }
   }
 
-  /// Brings nodes into an order in which each name is given before it is read; that of the file
-  /// where it is one.
+  /// Sorts nodes so that each name is produced before it is read; keeps the file's order if it is
+  /// valid.
   void sort(onnx_model& m, const names& given_before) const {
     std::unordered_map<std::string, std::size_t> giver;
     for (std::size_t i = 0; i < m.nodes.size(); ++i) {
@@ -316,7 +316,7 @@ class model_reader {
   std::size_t nodes_ = 0;
 };
 
-/// Puts a rest under fields that are set then.
+/// Restores the rest; fields are set afterwards.
 template <class Message>
 void restore(Message& m, const onnx_rest& rest) {
   m.ParsePartialFromString(rest);
@@ -397,7 +397,7 @@ std::optional<runtime::data_type> plain_element(std::int32_t element) noexcept {
 }
 
 onnx_model parse_onnx(const std::string& file, std::string_view bytes, const onnx_limits& limits) {
-  constexpr std::size_t most = std::numeric_limits<std::int32_t>::max();  // What protobuf can read.
+  constexpr std::size_t most = std::numeric_limits<std::int32_t>::max();  // protobuf's limit.
   if (bytes.size() > std::min(limits.bytes, most)) {
     throw input_error{fmt::format("{}: {} bytes: expected at most {}", file, bytes.size(),
                                   std::min(limits.bytes, most))};

@@ -15,11 +15,11 @@
 
 namespace cohort::formats {
 
-/// What is left of a message when the fields below are taken out of it, in ONNX's own form: put
-/// back when it is written, so that nothing is lost.
+/// The rest of a message without the fields below, in ONNX's own form: restored on writing, so that
+/// nothing is lost.
 using onnx_rest = std::string;
 
-/// ONNX's number of a type of elements, and back; none of those that are no plain numbers.
+/// ONNX's number of an element type, and the reverse; nothing for types that are not plain numbers.
 [[nodiscard]] std::int32_t onnx_element(runtime::data_type type) noexcept;
 [[nodiscard]] std::optional<runtime::data_type> plain_element(std::int32_t element) noexcept;
 
@@ -33,11 +33,11 @@ struct onnx_tensor {
 };
 
 struct onnx_dimension {
-  std::int64_t value = -1;  ///< −1: not known.
-  std::string name{};       ///< Of one that is not known; may be empty.
+  std::int64_t value = -1;  ///< −1: unknown.
+  std::string name{};       ///< Of an unknown one; may be empty.
 };
 
-/// A tensor's declaration. Those that are no tensors have `element` 0, all else in `rest`.
+/// A tensor's declaration. For other kinds `element` is 0, and the rest is in `rest`.
 struct onnx_value {
   std::string name;
   std::int32_t element = 0;
@@ -54,13 +54,13 @@ struct onnx_attribute {
 /// One operation.
 struct onnx_node {
   std::string op;
-  std::vector<std::string> inputs;   ///< Empty: left out.
-  std::vector<std::string> outputs;  ///< Empty: not wanted.
+  std::vector<std::string> inputs;   ///< Empty: omitted.
+  std::vector<std::string> outputs;  ///< Empty: unused.
   std::vector<onnx_attribute> attributes{};
   std::string name{};
   std::string domain{};
   std::vector<std::string>
-      captured{};  ///< Names that graphs within it read from around it. Only read.
+      captured{};  ///< Names of the outer graph that graphs within this node read.
   onnx_rest rest{};
 };
 
@@ -75,29 +75,30 @@ struct onnx_model {
   std::vector<onnx_tensor> constants{};
   std::vector<onnx_value> inputs{};
   std::vector<onnx_value> outputs{};
-  std::vector<onnx_value> values{};  ///< Declarations of tensors between.
+  std::vector<onnx_value> values{};  ///< Declarations of intermediate tensors.
   std::vector<onnx_opset> opsets{};
   std::int64_t ir_version = 8;
   onnx_rest rest{};        ///< Of the model.
-  onnx_rest graph_rest{};  ///< Of its graph.
+  onnx_rest graph_rest{};  ///< Rest of its graph.
 };
 
-/// What a model may have.
+/// Limits of a model.
 struct onnx_limits {
   std::size_t bytes = (std::size_t{1} << 31U) - 1;
-  std::size_t nodes = 200'000;  ///< Those of graphs within nodes, too.
+  std::size_t nodes = 200'000;  ///< Including those of graphs within nodes.
   std::size_t name_bytes = 1024;
 };
 
-/// Reads a model and checks that it is one: each name is given once, is printable, and is given
-/// before it is read in some order of the nodes, in which they are returned; sizes of constants fit
-/// their shapes. O(bytes), and a sort of the nodes that are not in order.
-/// @param file Named in errors.
-/// @throws input_error If it is no such model or beyond the limits: names what is wrong where.
+/// Parses a model and checks it: each name is defined once, is printable, and is produced before it
+/// is read in some order of the nodes, in which they are returned; sizes of constants fit their
+/// shapes. O(bytes), and a sort of nodes that are out of order.
+/// @param file Name for errors.
+/// @throws input_error If it is not such a model or exceeds the limits: names the error and its
+/// place.
 [[nodiscard]] onnx_model parse_onnx(const std::string& file, std::string_view bytes,
                                     const onnx_limits& limits = {});
 
-/// The model in ONNX's form; equal models give equal bytes.
+/// Writes the model in ONNX's form; equal models give equal bytes.
 [[nodiscard]] std::string to_bytes(const onnx_model& model);
 
 }  // namespace cohort::formats

@@ -17,26 +17,26 @@ namespace {
 
 constexpr number_range row_times_ms{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range row_noises{.low = 0, .high = 1e6};
-// Between a median of quotients and the quotient of the medians: a machine with phases at half its
-// speed may have either in one of them.
+// Between a median of quotients and the quotient of the medians: with phases at half speed, either
+// may fall in one of them.
 constexpr double most_apart = 4;
 constexpr integer_range row_sizes{.low = 1, .high = 100};
 constexpr integer_range row_turns{.low = 1, .high = 1'000'000};
 
-/// How far the factor may be from what the medians say.
+/// The accepted factors for these medians.
 std::pair<double, double> factors_near(const measured_neighbour& r) noexcept {
   const double ratio = r.beside_ms / r.alone_ms;
   const double apart = most_apart * (1 + std::min(1.0, r.noise));
   return {ratio / apart, ratio * apart};
 }
 
-/// Where rows of one case stand.
+/// Lines with the rows of one case.
 struct row_lines {
   std::size_t first = 0;
   int count = 0;
 };
 
-/// What a model on a partition of some size adds to factors, at least and at most.
+/// Smallest and largest contribution to factors of a model on some partition size.
 struct added_range {
   struct end {
     double value;
@@ -50,7 +50,7 @@ struct added_range {
   }
 };
 
-/// Quoted where it must be.
+/// Quoted if necessary.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n ") == std::string::npos) return text;
   std::string out = "\"";
@@ -105,7 +105,7 @@ std::vector<measured_neighbour> parse_pairs(const std::string& file, std::string
                     .device = csv.field(11)});
     const measured_neighbour& r = rows.back();
     row_lines& seen = lines[{r.self, r.other}];
-    // Of equal sides the rows of both look alike.
+    // With equal sides the rows of both look alike.
     const bool equal = r.self == r.other;
     if (++seen.count > (equal ? 2 : 1)) {
       fail(csv.place(0), quote_short(csv.field(0)),
@@ -164,7 +164,7 @@ std::string plan_by_pairs(std::vector<packing::model_profile>& models,
   const std::size_t n = models.size();
   std::vector<std::vector<std::optional<double>>> measured(
       n, std::vector<std::optional<double>>(n));  // By self and other.
-  std::vector<std::optional<double>> worst(n);    // Of a model, suffered or inflicted.
+  std::vector<std::optional<double>> worst(n);    // By model, suffered or inflicted.
   double worst_of_all = 1;
   const auto raise = [](std::optional<double>& most, double f) {
     most = std::max(most.value_or(1), f);
@@ -205,7 +205,7 @@ std::string plan_by_pairs(std::vector<packing::model_profile>& models,
 
 std::optional<told_factor> unbelievable_factor(const packing::interference_model& fit,
                                                std::span<const packing::model_profile> models) {
-  // The fit is a sum of what either side adds, so the ends of both are enough, size by size.
+  // The fit is a sum of both sides' contributions, so their extremes suffice, size by size.
   std::array<added_range, 101> self{};
   std::array<added_range, 101> other{};
   for (std::size_t i = 0; i < models.size(); ++i) {

@@ -35,7 +35,7 @@ batching::diversity_options read_policies(const json_cursor& at, bool has_sizes)
   return o;
 }
 
-/// [2, 1]: numbers of operators; 3: so many stages; "auto": by trial.
+/// [2, 1]: numbers of operators; 3: number of stages; "auto": by trial.
 void read_stages(const json_cursor& at, pipeline_plan& p) {
   using kind = json_value::kind;
   constexpr const char* expected =

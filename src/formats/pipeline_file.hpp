@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reading stages.json: how the server's models are cut into pipelines.
+/// Reads stages.json: how the server's models are cut into pipelines.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
@@ -18,32 +18,31 @@ namespace cohort::formats {
 
 /// How a model runs as a pipeline.
 struct pipeline_plan {
-  batching::slicing ends{};  ///< Of its stages, in operators; empty: cut by the slicer.
-  std::size_t wanted = 0;    ///< Stages, if cut by the slicer; 0: as many as a trial finds best.
+  batching::slicing ends{};  ///< Operators per stage; empty: cut by the slicer.
+  std::size_t wanted = 0;    ///< Stages for the slicer; 0: the best number by trial.
   std::uint32_t buffer_sets = 2;
   batching::entry_rule entry = batching::entry_rule::stage_free;
-  /// What inputs may be padded to, in elements, ascending; empty: the model's whole input.
+  /// Padded input sizes, in elements, ascending; empty: the model's whole input.
   std::vector<std::uint32_t> sizes{};
   batching::diversity_options policies{};
 };
 
-/// Of a model with sizes for which nobody has named policies, as in MODEL.json.
+/// Default policies of a model with sizes, as in MODEL.json.
 inline constexpr batching::diversity_options sized_policies{
     .input = batching::input_rule::filled,
     .split = batching::split_rule::none,
     .stretch = batching::stretch_rule::none};
 
-/// Sizes for a model of which nobody has said any: an eighth, a quarter, half and all of its
-/// largest.
+/// Default sizes: an eighth, a quarter, half and all of the model's largest.
 [[nodiscard]] std::vector<std::uint32_t> usual_sizes(std::uint32_t largest);
 
-/// {"MODEL": {"stages": [2, 1, 3], "buffer_sets": 2, "entry": "stage_free", "sizes": [16, 64],
-/// "policies": ["operator", "load"]}}; each field may be left out. `stages` are the numbers of
-/// operators of each stage, or how many stages the slicer cuts, or "auto": by trial.
-/// @param file Named in errors.  @throws config_error If it is something else.
+/// Parses {"MODEL": {"stages": [2, 1, 3], "buffer_sets": 2, "entry": "stage_free", "sizes": [16,
+/// 64], "policies": ["operator", "load"]}}; each field is optional. `stages` is the numbers of
+/// operators of each stage, or the number of stages for the slicer, or "auto": by trial.
+/// @param file Name for errors.  @throws config_error If it is something else.
 [[nodiscard]] std::map<std::string, pipeline_plan> parse_pipelines(const std::string& file,
                                                                    std::string_view text);
-/// The same from a file; none for "auto".
+/// Reads a file likewise; none for "auto".
 [[nodiscard]] std::map<std::string, pipeline_plan> read_pipelines(const std::string& path);
 
 }  // namespace cohort::formats

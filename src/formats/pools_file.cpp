@@ -21,13 +21,13 @@ namespace {
 constexpr integer_range device_counts{.low = 1, .high = 1'000'000};
 constexpr number_range device_factors{.low = 0.01, .high = 1000};
 
-/// Where a model is in the workload, if it is there.
+/// Index of a model in the workload, if it is there.
 std::optional<std::size_t> index_of(const sim::workload& w, std::string_view name) {
   const auto m = std::ranges::find(w.models, name, &sim::model_spec::name);
   if (m == w.models.end()) return std::nullopt;
   return static_cast<std::size_t>(m - w.models.begin());
 }
-/// The first model without a place, if there is one: its name, for an error.
+/// Name of the first model without a pool, if any, for an error.
 std::optional<std::string> left_out(const sim::workload& w, const std::vector<bool>& is_placed) {
   const auto left = std::ranges::find(is_placed, false);
   if (left == is_placed.end()) return std::nullopt;
@@ -41,7 +41,7 @@ void expect_all_devices(const json_cursor& at, std::string_view what, std::uint6
                                 at.place(), devices, what, w.devices)};
 }
 
-/// The models of a pool, of which none may be in another.
+/// Reads the models of a pool; none may be in another.
 std::vector<std::uint32_t> read_pool_models(const json_cursor& at, const sim::workload& w,
                                             std::vector<bool>& is_placed) {
   std::vector<std::uint32_t> found;

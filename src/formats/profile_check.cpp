@@ -29,7 +29,7 @@ void make_rise(std::span<measured_size> sizes) {
   }
   std::size_t i = 0;
   for (const pool& p : pools) {
-    // What did not fall is kept to the last bit.
+    // Values that did not fall are kept bitwise.
     for (std::size_t end = i + p.count; i < end; ++i) {
       if (p.count > 1) sizes[i].ms = p.mean();
     }
@@ -84,7 +84,7 @@ void across_check::operator()(std::string_view what, const sized_table& small,
     const measured_size& b = large.rows[i];
     const auto above = std::ranges::lower_bound(small.rows, b.batch, {}, &measured_size::batch);
     const bool is_there = above != small.rows.end() && above->batch == b.batch;
-    // What is not there is held between its neighbours, and grows in proportion outside of them.
+    // Missing batches are interpolated between neighbours, and extrapolated in proportion.
     const measured_size& low = is_there || above == small.rows.begin() ? *above : *(above - 1);
     const measured_size& high = above == small.rows.end() ? low : *above;
     const double low_ms = low.ms * std::min(1.0, static_cast<double>(b.batch) / low.batch);

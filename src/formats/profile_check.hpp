@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What every measured profile must pass where it enters: workloads, staged models, latency.csv.
-/// What a server has kept of its own start is held beside runs instead.
+/// Checks of measured profiles on input: workloads, staged models, latency.csv. A server's own kept
+/// profiles are compared with runs instead.
 #pragma once
 
 #include <cohort/core/latency_model.hpp>
@@ -21,15 +21,15 @@
 
 namespace cohort::formats {
 
-/// The latencies that a profile may have, in milliseconds: at least a nanosecond, and so few that
-/// every product with a batch size keeps within 64 bits of nanoseconds.
+/// Permitted latencies in milliseconds: at least a nanosecond, and small enough that products with
+/// batch sizes fit 64 bits of nanoseconds.
 inline constexpr number_range profile_times_ms{.low = 1e-6, .high = 1e7};
 
 /// One measured batch size.
 struct measured_size {
   std::uint32_t batch = 1;
   double ms = 0;
-  double spread = 0;  ///< Noise that the profile states, as a part of `ms`; 0: it states none.
+  double spread = 0;  ///< Stated noise, as a part of `ms`; 0: not stated.
 };
 
 /// The batches measured on partitions of one size, or for requests of one size.
@@ -38,38 +38,38 @@ struct sized_table {
   std::span<const measured_size> rows;  ///< Ascending by batch and distinct; not empty.
 };
 
-/// What was taken with a repair: a line of text each, to be shown to who gave the file.
+/// Repairs of input, a line of text each, to be shown to the user.
 using warnings = std::vector<std::string>;
 
-/// A part in percent, with two digits or all before the point: "0.35", "12", "110".
+/// A fraction in percent, with two digits or all before the point: "0.35", "12", "110".
 [[nodiscard]] std::string percent_of(double part);
 
-/// "step" or "line". @throws input_error If it is neither.
+/// Reads "step" or "line". @throws input_error If it is neither.
 [[nodiscard]] between_sizes read_between(const json_cursor& at);
 
-/// Checks the tables of one file, and makes them rise.
+/// Checks the tables of one file, and makes them non-decreasing.
 ///
-/// Between neighbouring sizes a batch takes at least a tenth of what the smaller one takes, and a
-/// request in it at most ten times as long: beyond that the row is a slip (another unit, a cold
-/// start), which no rule can mend. Any other fall is noise, which every measured profile has:
-/// isotonic regression gives sizes that fall their mean, the rising table nearest in squares.
+/// A batch takes at least a tenth of the time of the next smaller size, and a request in it at most
+/// ten times as long: anything else is an error in the row (another unit, a cold start) that cannot
+/// be repaired. Any other decrease is noise, which every measured profile has: isotonic regression
+/// replaces it by means, giving the non-decreasing table nearest in squares.
 class latency_check {
  public:
-  /// @param file Named in the warning.
+  /// @param file Name for the warning.
   explicit latency_check(std::string file) : file_{std::move(file)} {}
 
   /// @param what Names the table in the warning, such as `model "res" at size 50`.
   /// @param sizes Ascending and distinct, within `profile_times_ms`; repaired in place.
-  /// @param place Where that entry stands, file first; called for errors alone.
+  /// @param place Returns the place of an entry, file first; called only for errors.
   /// @throws input_error If neighbours are too far apart.
   void operator()(std::string_view what, std::span<measured_size> sizes,
                   const std::function<std::string(std::size_t)>& place);
 
-  /// What was repaired so far, in one line, if anything was.
+  /// The repairs so far, in one line, if any.
   [[nodiscard]] std::optional<std::string> warning() const;
 
   static constexpr double most_times = 10;
-  /// Shorter times may differ by any factor: timers of devices count in steps of about that.
+  /// Shorter times may differ by any factor: device timers have steps of about this.
   static constexpr double resolution_ms = 0.01;
 
  private:
@@ -80,19 +80,18 @@ class latency_check {
   };
 
   std::string file_;
-  std::size_t tables_ = 0;  // That fell.
+  std::size_t tables_ = 0;  // With decreases.
   std::optional<fall> worst_;
 };
 
-/// Checks the tables of neighbouring sizes of one file against each other, as they were given.
+/// Checks the tables of adjacent sizes of one file against each other, before repairs.
 ///
-/// Of the same batch a larger partition takes at most ten times as long as the next smaller one,
-/// and at least a tenth of that in proportion to the sizes, which would be a perfect gain; a larger
-/// request at least a tenth of what the next smaller one takes, and at most ten times as long by
-/// the square of the ratio of the sizes, since attention grows with that. A batch that was not
-/// measured at the smaller size lies between those beside it. Within these bounds it may be that a
-/// larger partition is slower, or a larger request faster: what was measured is kept, and beyond
-/// noise it is said.
+/// For the same batch a larger partition takes at most ten times as long as the next smaller one,
+/// and at least a tenth of the time in proportion to the sizes, which would be a perfect gain. A
+/// larger request takes at least a tenth of the time of the next smaller one, and at most ten times
+/// that scaled by the square of the ratio of the sizes, as attention grows quadratically. Batches
+/// not measured at the smaller size are interpolated. Within these bounds a larger partition may be
+/// slower, or a larger request faster: the measurements are kept, with a warning beyond noise.
 class across_check {
  public:
   enum class sizes { partitions, requests };
@@ -100,15 +99,15 @@ class across_check {
   across_check(std::string file, sizes of) : file_{std::move(file)}, of_{of} {}
 
   /// @param what Names both tables in the warning, such as `model "res"`.
-  /// @param place Where that row of `large` stands, file first; called for errors alone.
+  /// @param place Returns the place of a row of `large`, file first; called only for errors.
   /// @throws input_error If the tables are too far apart.
   void operator()(std::string_view what, const sized_table& small, const sized_table& large,
                   const std::function<std::string(std::size_t)>& place);
 
-  /// What is not in the order of sizes, in one line, if anything is.
+  /// The rows out of order, in one line, if any.
   [[nodiscard]] std::optional<std::string> warning() const;
 
-  /// What is taken for noise where the profile states less.
+  /// Minimum noise, also if the profile states less.
   static constexpr double least_noise = 0.1;
 
  private:
@@ -117,26 +116,25 @@ class across_check {
 
   struct oddity {
     std::string what;
-    double part;  // By which it takes longer.
+    double part;  // Relative excess.
     std::uint32_t slower, faster, batch;
   };
 
   std::string file_;
   sizes of_;
-  std::size_t rows_ = 0;  // That are out of order.
+  std::size_t rows_ = 0;  // Out of order.
   std::optional<oddity> worst_;
 };
 
-/// Counts the rows of a file whose noise is more than what was measured: they are taken as they
-/// are, and said.
+/// Counts the rows of a file with more noise than value: they are accepted, with a warning.
 class noise_check {
  public:
-  /// @param column Of the noise, as a part of the value.
+  /// @param column Column of the noise, as a part of the value.
   noise_check(std::string file, std::string column)
       : file_{std::move(file)}, column_{std::move(column)} {}
 
   void add(std::size_t line, double noise);
-  /// In one line, if there are such rows.
+  /// The warning in one line, if there are such rows.
   [[nodiscard]] std::optional<std::string> warning() const;
 
  private:
@@ -148,10 +146,10 @@ class noise_check {
   double most_ = 1;
 };
 
-/// The rising sequence that is nearest in squares (pool adjacent violators), in place. O(n).
+/// The non-decreasing sequence nearest in squares (pool adjacent violators), in place. O(n).
 void make_rise(std::span<measured_size> sizes);
 
-/// Prints each on standard error: "PROGRAM: warning: TEXT".
+/// Prints each to standard error: "PROGRAM: warning: TEXT".
 void print_warnings(std::string_view program, const warnings& all);
 
 }  // namespace cohort::formats

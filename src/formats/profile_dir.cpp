@@ -24,7 +24,7 @@ namespace {
 constexpr number_range slos_ms{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range memories_mb{.low = 0, .high = 1e9};
 constexpr number_range percentages{.low = 0, .high = 100};
-// Of the middle four fifths of the runs, as a part of the median.
+// Range of the middle 80 % of the runs, relative to the median.
 constexpr number_range spreads{.low = 0, .high = 1e6};
 constexpr number_range coefficients{.low = -1e6, .high = 1e6};
 constexpr integer_range batches{.low = 1, .high = packing::latency_table::most_batch};
@@ -42,14 +42,14 @@ double number(const csv_reader& csv, std::size_t column, const number_range& ran
   return parse_number(csv.place(column), csv.field(column), range);
 }
 
-/// The model that a field of the row names, the first one unless said.
+/// The model named by a field of the row, by default the first field.
 std::size_t model_of(const profile_dir& dir, const csv_reader& csv, std::size_t column = 0) {
   const auto i = dir.find(csv.field(column));
   if (!i) fail(csv.place(column), quote_short(csv.field(column)), "a model of slo.csv");
   return *i;
 }
 
-/// Whether a column that may be left out is there: looks at the header alone.
+/// Whether an optional column is present, by the header alone.
 bool has_column(std::string_view text, std::string_view name) {
   const std::string_view header = text.substr(0, text.find('\n'));
   for (std::size_t at = header.find(name); at != std::string_view::npos;
@@ -92,7 +92,7 @@ struct latency_row {
   double spread = 0;
 };
 
-/// Checks the tables of each model and size, and makes them rise.
+/// Checks the tables of each model and size, and makes them non-decreasing.
 void check_latencies(const std::string& file, std::vector<latency_row>& rows,
                      const std::vector<packing::model_profile>& models, warnings& repairs) {
   const auto table_of = [](const latency_row& r) { return std::pair{r.model, r.sample.size_pct}; };
@@ -101,7 +101,7 @@ void check_latencies(const std::string& file, std::vector<latency_row>& rows,
   });
   latency_check check{file};
   across_check across{file, across_check::sizes::partitions};
-  // The table of the size before, as it was given.
+  // The table of the previous size, before repairs.
   std::vector<measured_size> before;
   std::pair<std::size_t, std::uint32_t> before_of;
   for (auto from = rows.begin(); from != rows.end();) {
@@ -134,8 +134,8 @@ void check_latencies(const std::string& file, std::vector<latency_row>& rows,
   if (const auto odd = across.warning()) repairs.push_back(*odd);
 }
 
-/// The rows of latency.csv, each checked on its own. @param wanted The model's index; nothing if
-/// its rows are not wanted. @param repairs Gets a line where rows have more noise than value.
+/// The rows of latency.csv, each checked separately. @param wanted Returns the model's index;
+/// nothing to skip its rows. @param repairs Receives a line about rows with more noise than value.
 std::vector<latency_row> latency_rows(
     const std::string& file,
     const std::function<std::optional<std::size_t>(const csv_reader&)>& wanted, warnings& repairs) {
@@ -212,7 +212,7 @@ void read_coefficients(const std::string& file, profile_dir& into) {
   }
 }
 
-/// The fit by usage, for models whose usage is known; for others the pairs that were measured.
+/// Reads the fit by usage, for models with known usage; for others the measured pairs.
 void read_interference(const std::string& dir, profile_dir& into) {
   const auto has = [&dir](const char* name) { return std::filesystem::exists(path_of(dir, name)); };
   const bool has_pairs = has("pairs.csv");

@@ -28,7 +28,7 @@ void read_ms(const json_cursor& at, std::string_view name, duration& into) {
   if (const auto field = at.find(name)) into = from_ms(field->number(times_ms));
 }
 
-/// What a model may have of its own.
+/// Reads a model's own settings.
 noise_options read_own(const json_cursor& at) {
   noise_options n;
   read(at, "sigma", {.low = 0, .high = 3}, n.sigma);
@@ -105,7 +105,7 @@ reality_spec parse_reality(const json_cursor& at, std::uint32_t devices) {
   reality_spec out;
   if (const auto noise = at.find("noise")) out.machines.noise = read_noise(*noise);
   if (const auto timers = at.find("timers")) out.machines.timers = read_timers(*timers);
-  // An empty array is as good as none.
+  // An empty array counts as none.
   const auto filled = [&](std::string_view name) {
     auto found = at.find(name);
     if (found && found->value().type == json_value::kind::array && found->value().items.empty()) {

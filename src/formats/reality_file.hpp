@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reading the `reality` of WORKLOAD.json, in its place or in a file of its own.
+/// Reads the `reality` of WORKLOAD.json, in place or from a separate file.
 #pragma once
 
 #include <cohort/core/reality.hpp>
@@ -13,7 +13,7 @@
 
 namespace cohort::formats {
 
-/// How machines differ from their profiles, and the offered rate from what was asked for.
+/// How machines differ from their profiles, and the offered rate from the configured one.
 struct reality_spec {
   cohort::reality machines;
   sim::load_steps load;
@@ -22,8 +22,8 @@ struct reality_spec {
 /// Reads the `noise` of one model of a workload.
 [[nodiscard]] noise_options parse_model_noise(const json_cursor& at);
 
-/// Reads the object. @param devices Faults are of devices below this.
-/// @throws input_error If it is not valid, naming the first place that is wrong.
+/// Reads the object. @param devices Faults are for device ids below this.
+/// @throws input_error If it is not valid, naming the first wrong place.
 [[nodiscard]] reality_spec parse_reality(const json_cursor& at, std::uint32_t devices);
 
 /// Reads it from a file, or from standard input if `path` is "-".

@@ -42,7 +42,7 @@ std::vector<std::uint32_t> read_buckets(const json_cursor& at) {
   return buckets;
 }
 
-/// A latency row. @param last The largest batch so far of each bucket.
+/// Reads a latency row. @param last The largest batch so far of each bucket.
 batching::stage_point read_point(const json_cursor& at, const staged_model_spec& m, bool recurs,
                                  std::vector<std::uint32_t>& last) {
   at.only({"batch", "ms", "size", "share"});
@@ -78,11 +78,11 @@ struct profile_checks {
   across_check across;
 };
 
-/// Checks the rows of each bucket, and makes their times rise.
+/// Checks the rows of each bucket, and makes their times non-decreasing.
 void check_rows(const std::vector<json_cursor>& rows, std::size_t buckets,
                 const staged_model_spec& m, profile_checks& checks, stage_spec& s) {
   const std::string stage = "stage " + quote_short(s.name);
-  std::vector<measured_size> before;  // Of the size before, as it was given.
+  std::vector<measured_size> before;  // Of the previous size, before repairs.
   for (std::uint32_t k = 0; k < buckets; ++k) {
     std::vector<std::size_t> own;
     std::vector<measured_size> table;
@@ -142,9 +142,9 @@ void read_policies(const json_cursor& at, staged_model_spec& m) {
     if (which / 2 == 1) m.split = which == 2 ? split_rule::planned : split_rule::halving;
     if (which / 2 == 2) m.stretch = which == 4 ? stretch_rule::planned : stretch_rule::always;
   }
-  // A given window says when requests join a row: as they arrive.
+  // With a given window, requests join a row on arrival.
   if (m.window && m.stretch == stretch_rule::planned) m.stretch = stretch_rule::always;
-  if (m.buckets.empty()) m.input = input_rule::none;  // A fair thing to say of any model.
+  if (m.buckets.empty()) m.input = input_rule::none;  // Valid for any model.
 }
 
 std::uint32_t bucket_of(const staged_model_spec& m, const std::string& place,

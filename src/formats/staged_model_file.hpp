@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reading MODEL.json, the model of `cohort pipeline`, and its requests.
+/// Reads MODEL.json, the model of `cohort pipeline`, and its requests.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
@@ -19,7 +19,7 @@
 
 namespace cohort::formats {
 
-/// A stage as the file gives it.
+/// A stage in the file.
 struct stage_spec {
   std::string name;
   bool recurs = false;  ///< Runs once for each unit of a request's size.
@@ -35,39 +35,39 @@ struct staged_model_spec {
   bool parallel = false;
   std::vector<std::uint32_t> buckets;  ///< Padded sizes, ascending; empty: requests have no size.
   std::vector<stage_spec> stages;
-  between_sizes between = between_sizes::step;  ///< What sizes between measured ones take.
+  between_sizes between = between_sizes::step;  ///< Times of sizes between measured ones.
   std::optional<duration> window{};
   std::optional<duration> tcomp_wait{};
   double split_tolerance = 0.01;
   batching::input_rule input = batching::input_rule::none;
   batching::split_rule split = batching::split_rule::none;
   batching::stretch_rule stretch = batching::stretch_rule::none;
-  warnings repairs{};  ///< What was taken with a repair.
+  warnings repairs{};  ///< Repairs of the input.
 
-  /// Whole stages: those that recur as long as their requests are padded to.
+  /// Times of whole stages: recurrent ones for the padded lengths.
   [[nodiscard]] batching::stage_profile profile() const;
-  /// One step of those that recur.
+  /// Times of one step of recurrent stages.
   [[nodiscard]] batching::stage_profile step_profile() const;
-  /// By stage and bucket: how many steps a request takes.
+  /// By stage and bucket: number of steps of a request.
   [[nodiscard]] std::vector<std::vector<std::uint32_t>> steps() const;
 };
 
-/// @param file Named in errors.  @throws input_error If it is not a staged model.
+/// @param file Name for errors.  @throws input_error If it is not a staged model.
 [[nodiscard]] staged_model_spec parse_staged_model(const std::string& file, std::string_view text);
 
-/// The bucket of each row of a CSV file with a column `size`. @param m Has sizes.
+/// The bucket of each row of a CSV file with a column `size`. @param m Must have sizes.
 /// @throws input_error If there is no row, or a size is bad or above the last bucket.
 [[nodiscard]] std::vector<std::uint32_t> parse_lengths(const std::string& file,
                                                        std::string_view text,
                                                        const staged_model_spec& m);
 
-/// Arrivals of a CSV file with columns `time_ms` and, if the model has sizes, `size`.
+/// Parses arrivals from a CSV file with columns `time_ms` and, if the model has sizes, `size`.
 /// @throws input_error If a row is bad or times decrease.
 [[nodiscard]] std::vector<sim::staged_arrival> parse_staged_arrivals(const std::string& file,
                                                                      std::string_view text,
                                                                      const staged_model_spec& m);
 
-/// Poisson arrivals; lengths are used in order and again from the start.
+/// Draws Poisson arrivals; lengths are used in order, repeatedly.
 [[nodiscard]] std::vector<sim::staged_arrival> draw_staged_arrivals(
     double rate, std::uint64_t requests, std::uint64_t seed,
     const std::vector<std::uint32_t>& lengths);

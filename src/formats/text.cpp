@@ -131,13 +131,13 @@ std::string quote_short(std::string_view text) {
   constexpr std::size_t most = 60;
   if (text.size() <= most) return quote(text);
   std::size_t end = most;
-  // Not in the middle of a character.
+  // Not within a character.
   while (end > most - 4 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return quote(text.substr(0, end)) + "...";
 }
 
 namespace {
-constexpr std::size_t most_bytes = std::size_t{256} << 20U;  // Of a file.
+constexpr std::size_t most_bytes = std::size_t{256} << 20U;  // Limit of a file.
 
 struct closer {
   void operator()(std::FILE* f) const noexcept {
@@ -185,8 +185,8 @@ void check_writable(const std::string& path) {
 }
 
 void write_file(const std::string& path, std::string_view text) {
-  // Written beside and renamed, so that a failure leaves what was there; not so for devices and
-  // pipes, which must not be replaced.
+  // Writes a temporary file and renames it, so that a failure keeps the old content; not for
+  // devices and pipes, which must not be replaced.
   std::error_code ignored;
   const auto type = std::filesystem::status(path, ignored).type();
   const bool whole =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Text in and out: input errors, numbers with their ranges, quoting, whole files.
+/// Text input and output: input errors, numbers with their ranges, quoting, whole files.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -14,8 +14,8 @@
 
 namespace cohort::formats {
 
-/// Bad usage or bad input: the message is one line that names place, value and what was expected.
-/// The command prints it and exits with status 2.
+/// Bad usage or bad input: the message is one line with place, value and what was expected. The
+/// command prints it and exits with status 2.
 class input_error : public error {
  public:
   explicit input_error(const std::string& what,
@@ -23,7 +23,7 @@ class input_error : public error {
       : error{what, where} {}
 };
 
-/// The numbers that a field or an option takes.
+/// The permitted numbers of a field or an option.
 struct number_range {
   double low = 0;
   double high = std::numeric_limits<double>::max();
@@ -36,7 +36,7 @@ struct number_range {
   [[nodiscard]] std::string describe() const;
 };
 
-/// The integers that a field or an option takes.
+/// The permitted integers of a field or an option.
 struct integer_range {
   std::uint64_t low = 0;
   std::uint64_t high = std::numeric_limits<std::uint64_t>::max();
@@ -45,41 +45,41 @@ struct integer_range {
   [[nodiscard]] std::string describe() const;
 };
 
-/// Throws "WHERE: got VALUE, expected EXPECTED". @param value Printed as it is.
+/// Throws "WHERE: got VALUE, expected EXPECTED". @param value Printed unchanged.
 [[noreturn]] void fail(std::string_view where, std::string_view value, std::string_view expected);
 
-/// The finite decimal number that the whole of `text` is, if any.
+/// Converts all of `text` to a finite decimal number, if it is one.
 [[nodiscard]] std::optional<double> to_number(std::string_view text) noexcept;
-/// The decimal integer, without sign, that the whole of `text` is, if any.
+/// Converts all of `text` to a decimal integer without sign, if it is one.
 [[nodiscard]] std::optional<std::uint64_t> to_integer(std::string_view text) noexcept;
 
-/// The number that `text`, the value of `where`, is. @throws input_error If it is out of range.
+/// Converts `text`, the value of `where`. @throws input_error If it is out of range.
 [[nodiscard]] double parse_number(std::string_view where, std::string_view text,
                                   const number_range& range);
-/// The integer that `text`, the value of `where`, is. @throws input_error If it is out of range.
+/// Converts `text`, the value of `where`. @throws input_error If it is out of range.
 [[nodiscard]] std::uint64_t parse_integer(std::string_view where, std::string_view text,
                                           const integer_range& range);
 
-/// The text as a JSON string, quotes included. What is not UTF-8 becomes U+FFFD.
+/// The text as a JSON string with quotes. Invalid UTF-8 becomes U+FFFD.
 [[nodiscard]] std::string quote(std::string_view text);
-/// `quote`, shortened to what fits in an error message.
+/// `quote`, shortened for an error message.
 [[nodiscard]] std::string quote_short(std::string_view text);
 
 /// Length of the UTF-8 sequence at the start of `text`, or 0 if it is not well formed.
 [[nodiscard]] std::size_t utf8_length(std::string_view text) noexcept;
 [[nodiscard]] bool is_utf8(std::string_view text) noexcept;
 
-/// Complains now if `write_file` would, as far as that can be told without writing.
+/// Checks in advance, as far as possible without writing, that `write_file` will succeed.
 /// @throws input_error If the path is a folder, or its folder is missing or not writable.
 void check_writable(const std::string& path);
 
-/// How errors name an input: its path, or "standard input" for "-".
+/// Name of an input in errors: its path, or "standard input" for "-".
 [[nodiscard]] std::string input_name(const std::string& path);
 
-/// A whole file, or standard input if `path` is "-".
+/// Reads a whole file, or standard input if `path` is "-".
 /// @throws input_error If it cannot be read or is larger than 256 MiB.
 [[nodiscard]] std::string read_file(const std::string& path);
-/// A whole regular file. Never waits for what else may lie at the path, such as a pipe.
+/// Reads a whole regular file. Never waits for other kinds, such as a pipe.
 /// @throws input_error If it cannot be read or is larger than 256 MiB.
 [[nodiscard]] std::string read_regular_file(const std::string& path);
 /// Writes a whole file. @throws input_error If it cannot be written.

@@ -26,7 +26,7 @@ std::vector<sim::trace_row> parse_trace(const std::string& file, std::string_vie
   while (rows.next()) {
     const std::optional<double> at = to_number(rows.field(time_ms));
     if (!at || !times.contains(*at)) {
-      (void)parse_number(rows.place(time_ms), rows.field(time_ms), times);  // Says what is wrong.
+      (void)parse_number(rows.place(time_ms), rows.field(time_ms), times);  // Throws the error.
     }
     if (*at < last) {
       fail(rows.place(time_ms), rows.field(time_ms),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A document in the Trace Event Format, which Perfetto and chrome://tracing open.
+/// Writes documents in the Trace Event Format, for Perfetto and chrome://tracing.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -13,16 +13,16 @@
 
 namespace cohort::formats {
 
-/// What ran on a row, from when to when.
+/// An interval on a row.
 struct trace_span {
-  std::uint32_t row;  ///< From 0.
+  std::uint32_t row;  ///< Index of the row, from 0.
   std::string_view name;
   std::string_view category;
   time_point from;
   time_point to;
 };
 
-/// Writes rows and what ran on them, in any order, as the object form of the format.
+/// Writes rows and their intervals, in any order, in the object form of the format.
 class trace_writer {
  public:
   explicit trace_writer(std::string_view process) {
@@ -32,7 +32,7 @@ class trace_writer {
 
   void row(std::uint32_t r, std::string_view text) { name("thread_name", r + 1, text); }
 
-  /// @param arguments Called with the `json_writer`, to write fields that viewers show with it.
+  /// @param arguments Called with the `json_writer`, to add fields that viewers show.
   template <class Arguments>
   void span(const trace_span& s, const Arguments& arguments) {
     out_.begin_object(layout::line)
@@ -55,7 +55,7 @@ class trace_writer {
   using layout = json_writer::layout;
   static double microseconds(duration d) { return static_cast<double>(d.count()) / 1e3; }
 
-  // Rows are numbered from 1 there: viewers give thread 0 a meaning of its own.
+  // Rows are numbered from 1, as viewers treat thread 0 specially.
   void name(std::string_view what, std::uint32_t thread, std::string_view text) {
     out_.begin_object(layout::line)
         .field("name", what)

@@ -25,7 +25,7 @@ void begin(json_writer& out, const char* format, const start_key& key) {
 start_key read_header(const json_cursor& root, const std::string& format) {
   const json_cursor what = root.require("format", quote(format));
   if (what.string(quote(format)) != format) what.refuse(quote(format));
-  // Before all else: what another version means by its fields is not known here.
+  // First of all: fields of other versions are unknown.
   const json_cursor written = root.require("version", "1");
   if (written.integer({}) != version) written.refuse("1");
   start_key key;
@@ -122,7 +122,7 @@ kept_stages parse_kept_stages(const std::string& file, std::string_view text) {
   for (const json_cursor& item : root.require("operators", operators).items(operators)) {
     item.only({"bucket", "op", "batch", "ms"});
     kept_operator_time x;
-    if (s.operators.empty()) {  // The first of the first.
+    if (s.operators.empty()) {  // The very first one.
       x.bucket = read(item, "bucket", 0, 0);
       x.op = read(item, "op", 0, 0);
       x.batch = read(item, "batch", 1, most);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a server keeps for its next start: profiles it has measured, settings it has found best.
+/// A server's data for its next start: measured profiles, and the best settings found.
 #pragma once
 
 #include <cohort/deferred/twin/settings.hpp>
@@ -13,15 +13,15 @@
 
 namespace cohort::formats {
 
-/// What a kept value was found for: names and values, in order. The value holds where all are the
-/// same; none is empty.
+/// The conditions of a kept value: names and values, in order. The value applies if all are equal;
+/// none is empty.
 using start_key = std::vector<std::pair<std::string, std::string>>;
 
-/// How long batches of one size took.
+/// Measured times of batches of one size.
 struct kept_point {
   std::uint32_t batch = 1;
   double median_ms = 0;
-  double least_ms = 0;  ///< Of all runs, without the turns of other programs if they are known.
+  double least_ms = 0;  ///< Shortest of all runs, without other programs' time if known.
   friend bool operator==(const kept_point&, const kept_point&) = default;
 };
 
@@ -31,32 +31,32 @@ struct kept_profile {
   std::vector<kept_point> points;  ///< By rising batch; not empty.
 };
 
-/// How long one operator of a model took.
+/// Measured time of one operator of a model.
 struct kept_operator_time {
-  std::uint32_t bucket = 0;  ///< Position of the input size it was padded to.
-  std::uint32_t op = 0;      ///< Position in the model.
+  std::uint32_t bucket = 0;  ///< Index of the padded input size.
+  std::uint32_t op = 0;      ///< Index in the model.
   std::uint32_t batch = 1;
   double ms = 0;
   friend bool operator==(const kept_operator_time&, const kept_operator_time&) = default;
 };
 
-/// How long a row of a pipeline took beside its stages.
+/// Measured time of a pipeline's row beside its stages.
 struct kept_row_time {
   std::uint32_t batch = 1;
   double ms = 0;
   friend bool operator==(const kept_row_time&, const kept_row_time&) = default;
 };
 
-/// What a pipeline of a model is cut by.
+/// Data for cutting a model into a pipeline.
 struct kept_stages {
   start_key key;
-  /// By bucket, operator and batch, each rising: for all buckets the same operators and batches.
+  /// By bucket, operator and batch, ascending: all buckets have the same operators and batches.
   std::vector<kept_operator_time> operators;
-  std::vector<kept_row_time> rows;  ///< By rising batch; not empty.
+  std::vector<kept_row_time> rows;  ///< By ascending batch; not empty.
   double hand_over_ms = 0;
 };
 
-/// What a scheduler that tunes itself decided by.
+/// Settings found by a self-tuning scheduler.
 struct kept_settings {
   start_key key;
   deferred::settings settings;
@@ -75,7 +75,7 @@ struct kept_settings {
 /// { "format": "cohort settings", "version": 1, "key": {...}, "window": "brief", "quantile": 0.9 }
 [[nodiscard]] std::string write_kept(const kept_settings& s);
 
-/// @param file Named in errors.
+/// @param file Name for errors.
 /// @throws input_error If it is not a profile of version 1.
 [[nodiscard]] kept_profile parse_kept_profile(const std::string& file, std::string_view text);
 /// @throws input_error If these are not stages of version 1.
@@ -83,8 +83,8 @@ struct kept_settings {
 /// @throws input_error If these are not settings of version 1.
 [[nodiscard]] kept_settings parse_kept_settings(const std::string& file, std::string_view text);
 
-/// What of a kept key is not as it is now, naming the file, the field and both values; empty if
-/// they are the same.
+/// Describes the first difference of a kept key to the present one, with file, field and both
+/// values; empty if they are equal.
 [[nodiscard]] std::string difference(const std::string& file, const start_key& kept,
                                      const start_key& now);
 

@@ -20,7 +20,7 @@
 namespace cohort::formats {
 namespace {
 
-// The largest values keep every product of a time and a batch size within 64 bits of nanoseconds.
+// Larger values would overflow products of a time and a batch size in 64-bit nanoseconds.
 constexpr number_range latencies{.low = 0, .high = 1e7};
 constexpr number_range positive_latencies{.low = 0, .high = 1e7, .above_low = true};
 constexpr number_range lengths_s{.low = 0, .high = 1e6};
@@ -34,10 +34,10 @@ constexpr integer_range batch_limits{.low = 0, .high = 65536};
 constexpr integer_range queue_capacities{.low = 0, .high = 100'000'000};
 constexpr std::size_t most_models = 10'000;
 constexpr std::size_t most_table_entries = 100'000'000;
-// Burstier than the least, nearly all gaps would round to nothing.
+// With burstier arrivals nearly all gaps would round to 0.
 constexpr number_range shapes{.low = 1e-3, .high = 1000};
 
-/// A time that is not rounded to nothing.
+/// Reads a time that does not round to 0.
 duration positive(const json_cursor& at, duration d) {
   if (d <= duration{0}) at.refuse("at least a nanosecond");
   return d;
@@ -182,7 +182,7 @@ void read_network(const json_cursor& at, sim::workload& w) {
   }
 }
 
-/// Values of the command's options: what they mean is not known here.
+/// Reads values of the command's options; their meaning is not checked here.
 sim::policy_values read_policy(const json_cursor& at) {
   at.only({"name", "gather", "tune", "objective", "fairness", "window", "quantile"});
   sim::policy_values p;
@@ -199,7 +199,7 @@ sim::policy_values read_policy(const json_cursor& at) {
   return p;
 }
 
-/// What models say of their noise, beside what is said of all.
+/// Reads models' own noise, in addition to the common one.
 void read_own_noise(const json_cursor& models, cohort::reality& r) {
   const std::vector<json_cursor> items = models.items("an array of at least one model");
   for (std::size_t i = 0; i < items.size(); ++i) {

@@ -56,7 +56,7 @@ void write_noise(json_writer& out, const noise_options& n) {
       .field("straggler_factor", n.straggler_factor);
 }
 
-/// Whether the model's noise differs from that of all.
+/// Whether the model's noise differs from the common one.
 bool has_noise(const cohort::reality& r, std::size_t model) {
   return model < r.models.size() && !(r.models[model].is_none() && r.noise.is_none());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The example models apart from any device.
+/// The example models, independent of devices.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@ namespace cohort::models {
 struct lenet_shape {};
 struct resnet_mini_shape {};
 
-/// What a model is: enough to make it over any set of operations, and to check it.
+/// Definition of a model: enough to make it over any set of operations, and to check it.
 struct definition {
   model_interface info;
   std::vector<tensor_spec> tensors;
-  /// One input row, in double precision by plain loops.
+  /// Computes one input row in double precision by plain loops.
   std::function<std::vector<double>(const weight_map&, std::span<const std::byte>)> reference;
   std::variant<lenet_shape, resnet_mini_shape, encoder_config, network> shape;
 };
@@ -42,12 +42,12 @@ struct definition {
 [[nodiscard]] encoder_config bert_base();
 [[nodiscard]] encoder_config bert_large();
 
-/// Those small enough for a CPU: "lenet", "resnet_mini", "bert_mini".
+/// Models small enough for a CPU: "lenet", "resnet_mini", "bert_mini".
 [[nodiscard]] std::span<const std::string_view> model_names() noexcept;
-/// Those that want a GPU: "bert_base", "bert_large", "resnet152", "vgg19", "unet", "linknet".
+/// Models that need a GPU: "bert_base", "bert_large", "resnet152", "vgg19", "unet", "linknet".
 [[nodiscard]] std::span<const std::string_view> large_model_names() noexcept;
 
-/// Any of both. @throws config_error If the name is unknown.
+/// The definition of any of them. @throws config_error If the name is unknown.
 [[nodiscard]] definition definition_of(const std::string& name);
 
 }  // namespace cohort::models

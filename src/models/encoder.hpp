@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Transformer encoders in the shapes of the BERT family: token ids to one vector.
+/// Transformer encoders of the BERT family: token ids to one vector.
 #pragma once
 
 #include <algorithm>
@@ -52,10 +52,10 @@ struct encoder_config {
   static std::string layer_name(std::size_t l) { return "layer" + std::to_string(l); }
 };
 
-/// Token 0 is padding; attention ignores what follows the last token that is not 0. Stages:
+/// Token 0 is padding; attention ignores tokens after the last one that is not 0. Stages:
 /// embedding; the layers, `layers_per_stage` in each; pooling (a dense layer with tanh over the
-/// first token). Between stages a row holds the hidden states and, behind them, the sequence's
-/// length. Of slices with a `size` only so many tokens are computed: sequences must not be longer.
+/// first token). Between stages a row holds the hidden states, followed by the sequence's length.
+/// For slices with a `size` only that many tokens are computed: sequences must not be longer.
 template <ops Ops>
 class encoder : public model_base<Ops> {
   using base = model_base<Ops>;

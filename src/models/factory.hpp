@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// From a definition to models on a device, type-erased.
+/// Makes type-erased models on a device from a definition.
 #pragma once
 
 #include <cohort/runtime/executor.hpp>

@@ -43,7 +43,7 @@ void host_ops::im2col(stream& s, const float* in, float* out, const window_shape
       for (std::size_t y = 0; y < w.out_height(); ++y) {
         for (std::size_t x = 0; x < w.out_width(); ++x) {
           for (std::size_t ky = 0; ky < w.kernel; ++ky, to += line) {
-            // Unsigned wrap-around makes "above the image" a very large row.
+            // Unsigned wrap-around turns "above the image" into a very large row.
             const std::size_t row = y * w.stride + ky - w.padding;
             const std::size_t left = x * w.stride - w.padding;
             if (row >= w.height) {
@@ -79,7 +79,7 @@ void host_ops::col2im(stream& s, const float* in, float* out, const window_shape
         for (std::size_t x = 0; x < w.out_width(); ++x) {
           for (std::size_t ky = 0; ky < w.kernel; ++ky) {
             for (std::size_t kx = 0; kx < w.kernel; ++kx, from += w.channels) {
-              // As in im2col: what is left of or above the image is a very large number.
+              // As in im2col: positions left of or above the image become very large numbers.
               const std::size_t row = y * w.stride + ky - w.padding;
               const std::size_t column = x * w.stride + kx - w.padding;
               if (row >= w.height || column >= w.width) continue;
@@ -98,7 +98,7 @@ void host_ops::bias_activation(stream& s, float* x, const float* bias, std::size
   executor_.launch(s, [=] {
     for (std::size_t r = 0; r < rows; ++r) {
       float* row = x + r * columns;
-      if (f == activation::relu) {  // The common one, in a form that vectorises.
+      if (f == activation::relu) {  // The usual one, in a form that vectorises.
         for (std::size_t c = 0; c < columns; ++c) row[c] = std::max(row[c] + bias[c], 0.0F);
       } else {
         for (std::size_t c = 0; c < columns; ++c) row[c] = apply(row[c] + bias[c], f);

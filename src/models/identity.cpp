@@ -22,7 +22,7 @@ std::string describe(const tensor_info& t) {
   return fmt::format("{} {} [{}]", t.name, name_of(t.type), fmt::join(t.shape, ","));
 }
 
-/// Gives a file's content to `take(std::string_view)`, piece by piece.
+/// Passes a file's content to `take(std::string_view)`, piece by piece.
 template <class Take>
 void read(const std::string& path, const std::string& below, Take take) {
   namespace files = runtime::detail;
@@ -51,7 +51,7 @@ std::string fingerprint_of_file(const std::string& path, const std::string& belo
 
 bool is_in_file(std::string_view bytes, const std::string& path, const std::string& below) {
   bool is_there = false;
-  std::string seen;  // With the end of the chunk before.
+  std::string seen;  // Includes the end of the previous chunk.
   read(path, below, [&](std::string_view chunk) {
     if (is_there) return;
     seen += chunk;

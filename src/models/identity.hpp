@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What tells one model from another, for what was measured of it.
+/// Identifies a model for its kept measurements.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace cohort::models {
 
-/// FNV-1a of 64 bits: tells contents apart that differ by chance, not by malice. The same on every
+/// FNV-1a of 64 bits: detects accidental, not malicious changes of content. The same on every
 /// machine. O(bytes).
 class fingerprint {
  public:
@@ -32,21 +32,22 @@ class fingerprint {
   std::uint64_t state_ = 0xCBF29CE484222325ULL;
 };
 
-/// Of a file's content. @param below Empty: the path is opened as it is; else below that folder, as
-/// `runtime::onnx::session_options` says. @throws config_error If it cannot be read.
+/// Fingerprint of a file's content. @param below Empty: the path is opened directly; else below
+/// that folder, as described in `runtime::onnx::session_options`. @throws config_error If it cannot
+/// be read.
 [[nodiscard]] std::string fingerprint_of_file(const std::string& path,
                                               const std::string& below = {});
-/// Whether a file has these bytes somewhere. As above.
+/// Whether a file contains these bytes. Arguments as above.
 [[nodiscard]] bool is_in_file(std::string_view bytes, const std::string& path,
                               const std::string& below = {});
 
 /// A model's content, in words.
 struct model_identity {
-  std::string tensors;  ///< Its input, output and parameters: names, types and shapes.
-  std::string weights;  ///< Where their values come from.
+  std::string tensors;  ///< Names, types and shapes of inputs, outputs and parameters.
+  std::string weights;  ///< The source of their values.
 };
 
-/// @param path Of a safetensors file, whose content counts, not its name; empty: generated from
+/// @param path Of a safetensors file, identified by content, not by name; empty: generated from
 /// `seed`.
 /// @throws config_error If the name is unknown or the file cannot be read.
 [[nodiscard]] model_identity identify(const std::string& name, std::uint64_t seed,

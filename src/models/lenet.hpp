@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A convolutional digit classifier in the shape of LeNet-5: 28 × 28 grey values to 10 logits.
+/// A convolutional digit classifier like LeNet-5: 28 × 28 grey values to 10 logits.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Measuring what rows of a pipeline cost on an executor beside their stages.
+/// Measures the cost of a pipeline's rows on an executor beside their stages.
 #pragma once
 
 #include <cohort/batching/pipeline.hpp>
@@ -29,7 +29,7 @@
 
 namespace cohort::models {
 
-/// A model of a few stages that do nothing. Models: `staged_model`.
+/// A model with a few empty stages. Models: `staged_model`.
 template <class Stream>
 struct empty_model {
   std::size_t input_bytes;
@@ -44,7 +44,7 @@ struct empty_model {
   void enqueue(std::size_t, Stream&, const runtime::slice&) const noexcept {}
 };
 
-/// Memory of the host for rows, pinned where the executor has such: copies then hold nobody.
+/// Host memory for rows, pinned if the executor has such: copies then do not block.
 template <class Executor>
 [[nodiscard]] auto host_memory(Executor& e, std::size_t bytes) {
   if constexpr (requires { e.allocate_pinned(bytes); }) {
@@ -74,11 +74,11 @@ class row_timer {
     for (std::uint32_t i = 0; i < batch_max; ++i) requests_[i].tag = i;
   }
 
-  /// Completions so far: of items.
+  /// Number of completions of items so far.
   [[nodiscard]] std::uint64_t completions() const noexcept { return driver_.completions(); }
-  /// In one item.
+  /// Time in one item.
   duration time_through(std::uint32_t batch) { return time(sim::whole_batch{{batch}}, batch); }
-  /// One request in `items()`.
+  /// Time of one request in `items()`.
   duration time_stepped() { return time(batching::plain_policy{}, 1); }
   [[nodiscard]] std::uint32_t items() const noexcept { return driver_.stages(); }
 
@@ -125,8 +125,7 @@ class row_timer {
 
 }  // namespace detail
 
-/// Medians over rows that go alone through stages that do nothing, in one item and in many, in
-/// turns.
+/// Medians over single rows through empty stages, in one item and in many, in turns.
 /// @param f Its inputs and outputs are copied.  @param repeats Rows of each kind; at least 1.
 /// @throws config_error If a number is below 1.  @throws resource_error If the executor lacks the
 /// memory.  @throws device_error If the work fails.
@@ -140,7 +139,7 @@ template <runtime::executor Executor>
   const std::vector<std::uint32_t> sizes = engine::measured_batches(batch_max);
   std::vector<std::vector<duration>> through(sizes.size());
   std::vector<duration> stepped;
-  (void)timer.time_through(1);  // Warm.
+  (void)timer.time_through(1);  // Warm-up.
   (void)timer.time_stepped();
   for (int i = 0; i < repeats; ++i) {
     for (std::size_t k = 0; k < sizes.size(); ++k) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Measuring how long the stages of the example models run on an executor.
+/// Measures times of the example models' stages on an executor.
 #pragma once
 
 #include <cohort/batching/slicer.hpp>
@@ -28,7 +28,7 @@
 
 namespace cohort::models {
 
-/// Rows for batches of up to `count`, drawn from seeds from `seed` on, one after the other.
+/// Contiguous rows for batches of up to `count`, drawn from the seeds `seed`, `seed` + 1, ...
 [[nodiscard]] inline std::vector<std::byte> sample_rows(const model_interface& info,
                                                         std::uint32_t count, std::uint64_t seed) {
   std::vector<std::byte> rows;
@@ -43,7 +43,7 @@ namespace cohort::models {
 template <class Executor>
 class measured_model {
  public:
-  /// @param stop Outlives it; ends its runs early. Or null.
+  /// @param stop Must outlive it; ends its runs early. Or null.
   measured_model(Executor& e, any_model_factory<Executor>& factory, std::uint32_t max_batch,
                  std::uint64_t seed, run_stop* stop = nullptr)
       : model_{factory.make(max_batch)},
@@ -52,7 +52,7 @@ class measured_model {
         watch_{stop, [this] { model_->interrupt(); }} {}
 
   [[nodiscard]] std::size_t stages() const noexcept { return measured_.stages(); }
-  /// As `engine::measured_model::run`.
+  /// Like `engine::measured_model::run`.
   engine::measurement run(typename Executor::stream& s, std::uint32_t batch) {
     return measured_.run(s, batch, 0, given_up_);
   }
@@ -61,10 +61,10 @@ class measured_model {
   std::unique_ptr<any_model<Executor>> model_;
   engine::measured_model<Executor, any_model<Executor>> measured_;
   const std::atomic<bool>* given_up_;
-  run_stop::watch watch_;  // Ends before what it interrupts.
+  run_stop::watch watch_;  // Destroyed before what it interrupts.
 };
 
-/// `engine::measure` of an example model on samples. @param size Inputs are padded to; 0: the
+/// `engine::measure` for an example model on samples. @param size Padded size of inputs; 0: the
 /// largest.
 template <class Executor>
 [[nodiscard]] std::vector<engine::measured_batch> measure(any_model_factory<Executor>& f,
@@ -78,7 +78,7 @@ template <class Executor>
 }
 
 /// Median times of each operator of a model for batches of 1, 2, 4, ... and `max_batch`, with
-/// inputs padded to `size`: what the slicer cuts by. @param repeats At least 1.
+/// inputs padded to `size`, for the slicer. @param repeats At least 1.
 template <class Executor>
 [[nodiscard]] std::vector<std::vector<batching::batch_time>> measure_operators(
     any_model_factory<Executor>& f, Executor& e, std::uint32_t max_batch, std::uint32_t size,
@@ -87,11 +87,11 @@ template <class Executor>
                              size);
 }
 
-/// A measured model with the executor and the streams it runs on.
+/// A measured model with its executor and streams.
 template <class Executor, class MakeFactory>
 class timed_model_on final : public timed_model {
  public:
-  /// @param make `make(executor, plan)` gives the factory.
+  /// @param make `make(executor, plan)` returns the factory.
   timed_model_on(std::unique_ptr<Executor> e, const timing_plan& p, std::string device,
                  std::size_t cache_bytes, MakeFactory make)
       : executor_{std::move(e)}, device_{std::move(device)}, cache_bytes_{cache_bytes} {
@@ -123,7 +123,7 @@ class timed_model_on final : public timed_model {
       }
       clock.mark(s, 1);
       engine::finish(*executor_, s);
-      if (i > 0) best_ms = std::min(best_ms, to_ms(clock.between(0, 1)));  // The first one warms.
+      if (i > 0) best_ms = std::min(best_ms, to_ms(clock.between(0, 1)));  // After a warm-up.
     }
     return 2.0 * copies * static_cast<double>(bytes) / (best_ms / 1e3);
   }
@@ -148,7 +148,7 @@ class timed_model_on final : public timed_model {
   std::size_t cache_bytes_;
   std::unique_ptr<any_model_factory<Executor>> factory_;
   std::unique_ptr<measured_model<Executor>> model_;
-  std::vector<typename Executor::stream> streams_;  // Behind the model: destroyed first.
+  std::vector<typename Executor::stream> streams_;  // After the model, so destroyed first.
   std::size_t memory_ = 0;
 };
 

@@ -20,7 +20,7 @@ namespace cohort::models {
 template <class Executor>
 class measured_pair final : public timed_pair {
  public:
-  /// @param make `make(executor, plan, side)` gives the factory.
+  /// @param make `make(executor, plan, side)` returns the factory.
   template <class MakeFactory>
   measured_pair(std::unique_ptr<Executor> e, const pair_timing_plan& p, std::string device,
                 MakeFactory make)
@@ -33,7 +33,7 @@ class measured_pair final : public timed_pair {
   }
   [[nodiscard]] std::string device() const override { return device_; }
   void place(device_share first, device_share second) override {
-    // What they had is free before it is given out anew.
+    // Frees both before new ones are allocated.
     for (placed_model& s : sides_) s.stream.reset();
     sides_[0].stream.emplace(executor_->make_stream(first));
     sides_[1].stream.emplace(executor_->make_stream(second));
@@ -46,7 +46,7 @@ class measured_pair final : public timed_pair {
   struct placed_model {
     std::unique_ptr<any_model_factory<Executor>> factory;
     std::unique_ptr<measured_model<Executor>> model;
-    std::optional<typename Executor::stream> stream;  // Behind the model: destroyed first.
+    std::optional<typename Executor::stream> stream;  // After the model, so destroyed first.
   };
 
   std::unique_ptr<Executor> executor_;

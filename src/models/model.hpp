@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the example models share: metadata, parameters on a device, slices as dense matrices.
+/// Shared by the example models: metadata, parameters on a device, slices as dense matrices.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -57,7 +57,7 @@ class model_base {
     expects(max_batch > 0, "models: max_batch must be at least 1");
   }
 
-  /// Work space of `floats` for each request.
+  /// Allocates `floats` of work space for each request.
   [[nodiscard]] typename Ops::buffer work_space(std::size_t floats) {
     return ops_.make_buffer(floats * max_batch_ * sizeof(float));
   }
@@ -76,12 +76,12 @@ class model_base {
                   .source_pitch = x.input_stride});
     return at(space);
   }
-  /// Where to put dense output rows: in place if they are dense there.
+  /// Address for dense output rows: in place if they are dense there.
   float* target(const runtime::slice& x, std::size_t row_bytes, typename Ops::buffer& space) {
     std::byte* first = x.output + x.first * x.output_stride;
     return x.output_stride == row_bytes ? reinterpret_cast<float*>(first) : at(space);
   }
-  /// Brings dense rows to `offset` of the output rows, unless they are there.
+  /// Copies dense rows to `offset` of the output rows, unless they are already there.
   void scatter(stream& s, const runtime::slice& x, std::size_t row_bytes, std::size_t offset,
                const float* rows) {
     std::byte* first = x.output + x.first * x.output_stride + offset;

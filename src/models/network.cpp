@@ -286,7 +286,7 @@ std::vector<double> reference_of(const network& n, const weight_map& w,
       for (std::size_t i = 0; i < y.size(); ++i)
         y[i] += static_cast<double>(bias[i % out.channels]);
     };
-    // Calls `f(row, column, ky, kx)` for the cells of a window that lie in an image of a shape.
+    // Calls `f(row, column, ky, kx)` for the cells of a window inside an image.
     const auto window = [&](const image_shape& of, std::size_t oy, std::size_t ox, auto f) {
       for (std::size_t k = 0; k < l.kernel * l.kernel; ++k) {
         const auto at = [&](std::size_t o, std::size_t d) {

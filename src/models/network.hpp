@@ -33,32 +33,32 @@ struct network_layer {
     dense
   };
   kind op;
-  std::size_t in;         ///< Tensor.
+  std::size_t in;         ///< Index of its input tensor.
   std::size_t other = 0;  ///< The second one of `add` and `concatenate`.
   std::size_t out = 0;
   std::size_t kernel = 1, stride = 1, padding = 0;
   activation f = activation::none;
-  std::string name;  ///< Of its parameters, if it has any.
+  std::string name;  ///< Name of its parameters, if any.
   std::size_t stage = 0;
 };
 
-/// A network: what it computes, apart from any device. Made by a `network_builder`.
+/// A network's computation, independent of devices. Made by a `network_builder`.
 struct network {
   std::string name;
   std::vector<image_shape> tensors;
   std::vector<network_layer> layers;
   std::size_t stages = 1;
-  std::size_t output = 0;  ///< Tensor.
+  std::size_t output = 0;  ///< Index of a tensor.
 
   [[nodiscard]] model_interface info() const;
   [[nodiscard]] std::vector<tensor_spec> parameters() const;
-  /// The tensors that stages after a boundary read, in ascending order: what a row holds there.
+  /// The tensors read by stages after a boundary, ascending: the content of a row there.
   [[nodiscard]] std::vector<std::size_t> live_at(std::size_t boundary) const;
   /// Floats of a row at a boundary.
   [[nodiscard]] std::size_t floats_at(std::size_t boundary) const;
 };
 
-/// Writes a network down. Each function appends a layer and gives the tensor it makes.
+/// Builds a network. Each function appends a layer and returns its tensor.
 class network_builder {
  public:
   network_builder(std::string name, image_shape input);
@@ -71,7 +71,7 @@ class network_builder {
                       std::size_t padding, activation f);
   std::size_t max_pool(std::size_t in, std::size_t kernel, std::size_t stride, std::size_t padding);
   std::size_t add(std::size_t in, std::size_t other, activation f);
-  /// The channels of one behind those of the other.
+  /// Concatenates the channels of both.
   std::size_t concatenate(std::size_t in, std::size_t other);
   std::size_t average(std::size_t in);
   std::size_t dense(std::size_t in, std::size_t outputs, activation f);

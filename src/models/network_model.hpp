@@ -17,9 +17,9 @@
 
 namespace cohort::models {
 
-/// Runs a `network`. Between stages a row holds the tensors that later stages read, one behind the
-/// other. Work space is shared by tensors that are not alive at the same time; windows are unrolled
-/// for as many images at a time as fit `unrolled_bytes`.
+/// Runs a `network`. Between stages a row holds the tensors that later stages read, contiguously.
+/// Tensors that are not live at the same time share work space; windows are unrolled for as many
+/// images at a time as fit `unrolled_bytes`.
 template <ops Ops>
 class network_model : public model_base<Ops> {
   using base = model_base<Ops>;
@@ -89,7 +89,7 @@ class network_model : public model_base<Ops> {
   [[nodiscard]] static bool is_plain_product(const network_layer& l) noexcept {
     return l.kernel == 1 && l.stride == 1 && l.padding == 0;
   }
-  /// Of the unrolled windows of one image.
+  /// Floats of the unrolled windows of one image.
   [[nodiscard]] std::size_t unrolled_floats(const network_layer& l) const {
     const image_shape& in = n_.tensors[l.in];
     const image_shape& out = n_.tensors[l.out];
@@ -99,11 +99,11 @@ class network_model : public model_base<Ops> {
     return out.height * out.width * window * in.channels;
   }
 
-  /// Gives each tensor a place, in floats per request, that no tensor alive with it shares.
+  /// Assigns each tensor a place, in floats per request, not shared by other live tensors.
   void place_tensors() {
     constexpr std::size_t unplaced = ~std::size_t{0};
     const std::size_t layers = n_.layers.size();
-    // Of each tensor: the last layer that reads it. What a boundary holds lives through its copy.
+    // By tensor: the last layer that reads it. Tensors at a boundary are live until copied.
     std::vector<std::size_t> last(n_.tensors.size(), 0);
     std::size_t all = 0;
     for (const image_shape& t : n_.tensors) all += t.count();
@@ -216,7 +216,7 @@ class network_model : public model_base<Ops> {
   network n_;
   std::vector<std::vector<std::size_t>> live_;  // By boundary.
   std::vector<std::size_t> floats_;
-  std::vector<std::size_t> place_;  // Of each tensor, in floats per request.
+  std::vector<std::size_t> place_;  // Place of each tensor, in floats per request.
   std::size_t space_floats_ = 0;
   std::uint32_t images_at_once_ = 1;
   typename Ops::buffer space_, columns_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a build without CUDA says of GPUs.
+// The GPU functions of a build without CUDA.
 #include <cohort/core/error.hpp>
 
 #include "timed_model.hpp"

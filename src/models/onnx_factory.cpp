@@ -34,7 +34,7 @@ bool is_onnx_file(std::string_view name) noexcept {
 std::string name_of_onnx_file(std::string_view file) {
   const std::filesystem::path path{file};
   const std::filesystem::path version = path.parent_path().filename();
-  // As it lies in a repository: NAME/1/model.onnx.
+  // As in a repository: NAME/1/model.onnx.
   const bool is_number =
       !version.empty() && version.string().find_first_not_of("0123456789") == std::string::npos;
   const std::filesystem::path model = path.parent_path().parent_path().filename();
@@ -51,7 +51,7 @@ std::vector<std::filesystem::path> files_of_onnx(const std::string& file) {
   const auto next = [&] {
     return std::filesystem::path{file} / (std::to_string(all.size() + 1) + ".onnx");
   };
-  do {  // The first is missed by its name.
+  do {  // The first missing file is reported by name.
     all.push_back(next());
   } while (std::filesystem::exists(next()));
   return all;
@@ -72,7 +72,7 @@ std::unique_ptr<host_model_factory> make_onnx_factory(const std::string& file,
   const auto runtime = onnx::library::open();
   const onnx::session_options how{.name = name_of_onnx_file(file), .max_size = max_size};
   const std::vector<std::filesystem::path> files = files_of_onnx(file);
-  // As `cohort slice` writes them: whatever says what they are is held to it.
+  // As written by `cohort slice`: a statement of the stages' origin is checked.
   const std::filesystem::path whole = std::filesystem::path{file}.parent_path() / "model.onnx";
   if (is_stages_folder(file) && std::filesystem::exists(whole) &&
       std::filesystem::exists(files.front()) && !are_cut_from(files, whole)) {

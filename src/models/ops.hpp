@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The operations that the example models are written over: the `ops` concept.
+/// The operations used by the example models: the `ops` concept.
 #pragma once
 
 #include <cohort/runtime/executor.hpp>
@@ -13,31 +13,28 @@
 
 namespace cohort::models {
 
-/// What a model needs of a device: f32 operations on dense row-major tensors in the device's
+/// A model's operations on a device: f32 operations on dense row-major tensors in the device's
 /// memory, each enqueued on a stream and returning at once. Semantics, with rows × columns
 /// matrices:
-/// * `copy`, `gemm`: as the executor concept says.
+/// * `copy`, `gemm`: as in the executor concept.
 /// * `im2col(s, in, out, w)`: row p of `out` is the window at output position p, kernel rows first,
 ///   channels last, zero outside of the image.
 /// * `bias_activation(s, x, bias, rows, columns, f)`: x ← f(x + bias), bias for each column.
 /// * `add_activation(s, x, y, count, f)`: x ← f(x + y).
 /// * `col2im(s, in, out, w)`: the reverse, for transposed convolutions: each position of the image
 ///   `out` becomes the sum of the cells of all windows over it.
-/// * `max_pool(s, in, out, w)`: what lies outside of the image does not count;
-///   `global_average(s, in, out, images, positions, channels)`.
+/// * `max_pool(s, in, out, w)`: positions outside of the image do not count; `global_average(s, in,
+///   out, images, positions, channels)`.
 /// * `layer_norm(s, x, gain, bias, rows, columns)`: each row to mean 0 and variance 1, then · gain
-/// +
-///   bias; ε = 1e-5.
+///   + bias; ε = 1e-5.
 /// * `embed(s, ids, table, positions, out, lengths, sequences, tokens, width, vocabulary)`: out ←
 ///   table[id] + positions[t]; lengths[n] ← 1 + last token that is not 0, at least 1. Ids outside
 ///   of the vocabulary count as 0.
 /// * `split_heads(s, qkv, q, k, v, h)`: tokens × 3 parts × heads → three of heads × tokens;
 ///   `merge_heads(s, in, out, h)`: back.
 /// * `masked_softmax(s, x, lengths, h)`: rows of h.tokens, over the first lengths[n] columns of
-/// each;
-///   0 in the others.
-/// `make_buffer(bytes)` and `upload(data, count)` give owned device memory; the latter waits.
-/// One stream by one thread at a time. Models: `host_ops`, `cuda_ops`.
+///   each; 0 in the others. `make_buffer(bytes)` and `upload(data, count)` return owned device
+///   memory; the latter waits. One stream by one thread at a time. Models: `host_ops`, `cuda_ops`.
 template <class O>
 concept ops = requires(O& o, typename O::stream& s, float* x, const float* c, float* lengths,
                        const std::int32_t* ids, std::size_t n, activation f, const window_shape& w,

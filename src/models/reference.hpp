@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The example models again, as plain loops in double precision: what the fast ones must agree
-/// with.
+/// Reference implementations of the example models, as plain loops in double precision.
 #pragma once
 
 #include <cstddef>

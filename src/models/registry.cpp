@@ -33,7 +33,7 @@ std::unique_ptr<host_model_factory> make_host_factory(const definition& d,
 
 namespace {
 
-/// Writes elements; of FP16 and BF16 zeros, and of strings empty ones.
+/// Writes random elements; zeros for FP16 and BF16, and empty strings.
 template <class Random>
 void draw(std::byte* to, const tensor_info& t, std::size_t n, Random& random) {
   // Without a range 0 and 1 are ids, counts and flags of any model.
@@ -65,7 +65,7 @@ std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t s
   const runtime::row_layout layout{info.inputs, info.max_size};
   std::vector<std::byte> bytes(layout.bytes());
   if (info.inputs.size() == 1 && has_sizes(info)) {
-    // Tokens of the example models, which end where only zeros follow.
+    // Tokens of the example models; a sequence ends where only zeros follow.
     const std::size_t n = info.inputs.front().count(info.max_size);
     const std::size_t length = 1 + random() % n;
     const auto& range = info.inputs.front().range;

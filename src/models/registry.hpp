@@ -22,7 +22,7 @@ namespace cohort::models {
 
 struct definition;
 
-/// A model instance on an executor, whatever its type. Models `runtime::exiting_model`.
+/// A model instance on an executor, of any type. Models `runtime::exiting_model`.
 template <class Executor>
 class any_model {
  public:
@@ -32,21 +32,21 @@ class any_model {
   [[nodiscard]] virtual std::size_t boundary_bytes(std::size_t i) const noexcept = 0;
   virtual void enqueue(std::size_t stage, typename Executor::stream& s,
                        const runtime::slice& x) = 0;
-  /// Ends what runs now, if it can and `slice::given_up` is set. Any thread.
+  /// Ends the running work, if possible and `slice::given_up` is set. Any thread.
   virtual void interrupt() noexcept {}
-  /// Which outputs there are after a stage, by bit; 0: it has no exit.
+  /// Bit mask of the outputs available after a stage; 0: no exit.
   [[nodiscard]] virtual std::uint64_t outputs_after(std::size_t /*stage*/) const noexcept {
     return 0;
   }
   [[nodiscard]] bool has_exit(std::size_t stage) const noexcept {
     return outputs_after(stage) != 0;
   }
-  /// Their rows have these outputs alone.
+  /// Their rows contain only these outputs.
   virtual void enqueue_exit(std::size_t /*stage*/, typename Executor::stream& /*s*/,
                             const runtime::slice& /*x*/) {}
 };
 
-/// A model behind `any_model`, with what it has of a model's optional calls.
+/// A model behind `any_model`, with the optional functions that it has.
 template <class Executor, class Model>
 class erased_model final : public any_model<Executor> {
   using stream = typename Executor::stream;
@@ -84,9 +84,10 @@ class any_model_factory {
  public:
   virtual ~any_model_factory() = default;
   [[nodiscard]] virtual const model_interface& info() const noexcept = 0;
-  /// What the sizes of requests are to its models, where whole batches are run.
+  /// How its models treat request sizes when whole batches are run.
   [[nodiscard]] virtual engine::row_sizes sizes() const noexcept { return engine::row_sizes::one; }
-  /// Whether its models take batches; else rows run one by one, and clients' tensors have none.
+  /// Whether its models take batches; if not, rows run one by one, and clients' tensors have no
+  /// rows.
   [[nodiscard]] virtual bool batches() const noexcept { return true; }
   /// An instance with its own work space. @throws resource_error If the executor lacks the memory.
   [[nodiscard]] virtual std::unique_ptr<any_model<Executor>> make(std::uint32_t max_batch) = 0;
@@ -103,20 +104,20 @@ static_assert(runtime::exiting_model<host_model, runtime::host_executor::stream>
 [[nodiscard]] model_interface info_of(const std::string& name);
 
 /// Loads a model's parameters: from a safetensors file, or generated if the path is empty. A name
-/// that ends in .onnx is a file of ONNX's, which has its own.
-/// @param e Outlives the factory and its models.
+/// ending in .onnx is an ONNX file, with its own parameters.
+/// @param e Must outlive the factory and its models.
 /// @throws config_error If the name is unknown or the file does not fit the model.
 [[nodiscard]] std::unique_ptr<host_model_factory> make_host_factory(
     const std::string& name, runtime::host_executor& e, std::uint64_t seed,
     const std::string& safetensors_path = "");
 
-/// As above, for a model that has no name here, with generated parameters.
+/// As above, for a model without a name, with generated parameters.
 [[nodiscard]] std::unique_ptr<host_model_factory> make_host_factory(const definition& d,
                                                                     runtime::host_executor& e,
                                                                     std::uint64_t seed);
 
-/// An input row that exercises a model, as `runtime::row_layout` has it: grey noise, ids of the
-/// range (0 and 1 if there is none), or the example models' token sequence, drawn from `seed`.
+/// A sample input row, in the layout of `runtime::row_layout`: grey noise, ids of the range (0 and
+/// 1 if there is none), or the example models' token sequence, drawn from `seed`.
 [[nodiscard]] std::vector<std::byte> sample_input(const model_interface& info, std::uint64_t seed);
 
 /// Whether the input is a token sequence of the example models, which ends where only zeros follow.
@@ -124,21 +125,21 @@ static_assert(runtime::exiting_model<host_model, runtime::host_executor::stream>
   const tensor_info& t = info.inputs.front();
   return info.inputs.size() == 1 && t.type == data_type::i32 && t.range && !t.has_size();
 }
-/// Tokens of a row (INT32) without the padding behind them, at least 1.
+/// Number of tokens of a row (INT32) without trailing padding, at least 1.
 [[nodiscard]] std::uint32_t sequence_length(std::span<const std::byte> row) noexcept;
-/// The same of a model with sizes, else 1.
+/// That for a model with sizes, else 1.
 [[nodiscard]] inline std::uint32_t input_size(const model_interface& info,
                                               std::span<const std::byte> row) {
   return has_sizes(info) ? sequence_length(row) : 1;
 }
 
-/// What a model computes for one input row with generated parameters, in double precision by plain
+/// A model's result for one input row with generated parameters, in double precision by plain
 /// loops.
 [[nodiscard]] std::vector<double> reference_output(const std::string& name,
                                                    std::uint64_t weights_seed,
                                                    std::span<const std::byte> input);
 
-/// Largest difference from the reference that outputs may have, relative to the largest absolute
+/// Largest accepted difference of outputs from the reference, relative to the largest absolute
 /// reference value: single precision and another order of summation.
 inline constexpr double tolerance = 1e-4;
 

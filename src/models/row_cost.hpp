@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What rows of a pipeline cost beside their stages.
+/// The cost of a pipeline's rows beside their stages.
 #pragma once
 
 #include <cohort/batching/slicer.hpp>
@@ -14,26 +14,26 @@
 
 namespace cohort::models {
 
-/// As measured on an executor and the thread that drives it (`measure_rows`).
+/// Costs measured on an executor and the thread that drives it (`measure_rows`).
 struct row_cost {
-  /// Of rows of 1, 2, 4, ... requests that run through all stages in one item: copies in and out,
+  /// Times of rows of 1, 2, 4, ... requests through all stages in one item: copies in and out,
   /// launch and wake-ups.
   std::vector<batching::batch_time> rows;
-  duration hand_over{};  ///< Of each item beyond a row's first.
+  duration hand_over{};  ///< Cost of each item beyond a row's first.
 
-  /// Copies are worth stages of their own only where they take longer than the two hand-overs that
+  /// Whether copies get their own stages: only if they take longer than the two hand-overs that
   /// these cost.
   [[nodiscard]] batching::copy_rule copies() const {
     const bool are_long = !rows.empty() && rows.back().time - rows.front().time > 2 * hand_over;
     return are_long ? batching::copy_rule::apart : batching::copy_rule::together;
   }
-  /// Of rows, less the hand-over that plans and trials charge for each item.
+  /// Times of rows, minus the hand-over that plans and trials add to each item.
   [[nodiscard]] std::vector<batching::batch_time> beside_hand_over() const {
     std::vector<batching::batch_time> out = rows;
     for (batching::batch_time& r : out) r.time = std::max(duration{0}, r.time - hand_over);
     return out;
   }
-  /// The same as a profile's points of the copies.
+  /// The same as points of a profile of the copies.
   [[nodiscard]] std::vector<batching::stage_point> points(std::uint32_t buckets) const {
     std::vector<batching::stage_point> out;
     for (std::uint32_t k = 0; k < buckets; ++k) {

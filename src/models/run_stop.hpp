@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Ending runs of models that nobody waits for any more: `run_stop`.
+/// Ends abandoned runs of models: `run_stop`.
 #pragma once
 
 #include <atomic>
@@ -10,24 +10,23 @@
 
 namespace cohort::models {
 
-/// Work that may be given up from another thread. What runs ends where it can: a model of ONNX
-/// Runtime before its next operator. Thread safety: any thread.
+/// Work that another thread may abandon. A run ends where it can: a model of ONNX Runtime before
+/// its next operator. Thread safety: any thread.
 class run_stop {
  public:
-  /// For good.
+  /// Permanent.
   void give_up() noexcept {
     const std::lock_guard lock{mutex_};
     given_up_ = true;
     if (interrupt_) interrupt_();
   }
-  /// Lives as long as this.
+  /// Valid as long as this.
   [[nodiscard]] const std::atomic<bool>* given_up() const noexcept { return &given_up_; }
 
-  /// As long as it lives, `interrupt` is called when the work is given up. One at a time.
+  /// While it exists, `interrupt` is called when the work is abandoned. One at a time.
   class watch {
    public:
-    /// @param of Outlives it, or is null: nothing is given up then. @param interrupt Throws
-    /// nothing.
+    /// @param of Must outlive it, or null: never abandoned. @param interrupt Must not throw.
     watch(run_stop* of, std::function<void()> interrupt) : of_{of} {
       if (of_ != nullptr) of_->watched_by(std::move(interrupt));
     }

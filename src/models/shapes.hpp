@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Shapes of what the models' operations work on. C++17: kernels for GPUs include it too.
+/// Shapes for the models' operations. C++17: also included by GPU kernels.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ namespace cohort::models {
 namespace {
 
 std::size_t last_cache() {
-  // A virtual machine may be told of a whole socket's.
+  // A virtual machine may report a whole socket's cache.
   constexpr std::size_t most = std::size_t{32} << 20U;
   const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return bytes > 0 ? std::min(static_cast<std::size_t>(bytes), most) : most;

@@ -85,7 +85,7 @@ class counted_ops {
   }
 
  private:
-  inline static std::byte somewhere{};  // Addresses only name: nothing is read or written.
+  inline static std::byte somewhere{};  // Addresses only serve as names: nothing is accessed.
 
   static double number(std::size_t n) noexcept { return static_cast<double>(n); }
   static double pixels(const window_shape& w) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How many bytes a model moves and how many operations it does: counted, not measured.
+/// Bytes that a model moves and operations that it does: counted, not measured.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace cohort::models {
 
-/// Of one batch. Each operation counts what it reads and writes once; a product of m × n × k counts
-/// 2 m n k operations, another operation one for each value that it writes.
+/// The traffic of one batch. Each operation counts its reads and writes once; a product of m × n ×
+/// k counts 2 m n k operations, another operation one for each value that it writes.
 struct traffic {
   double operations = 0;
-  double bytes = 0;        ///< Of all operations: what passes through the cache.
-  double large_bytes = 0;  ///< Of the operations that touch more than fits the cache at once.
+  double bytes = 0;        ///< Bytes of all operations: traffic through the cache.
+  double large_bytes = 0;  ///< Bytes of operations that touch more than fits the cache.
 };
 
 /// @param cache_bytes Size of the device's last cache.

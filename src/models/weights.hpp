@@ -12,7 +12,7 @@
 
 namespace cohort::models {
 
-/// A parameter that a model needs.
+/// A parameter of a model.
 struct tensor_spec {
   std::string name;
   std::vector<std::size_t> shape;
@@ -32,8 +32,8 @@ using weight_map = std::map<std::string, std::vector<float>>;
 /// Draws the parameters; the same on every machine for one seed and name.
 [[nodiscard]] weight_map generate_weights(std::span<const tensor_spec> specs, std::uint64_t seed);
 
-/// Reads the parameters from a safetensors file (F32 only; other tensors in it are ignored).
-/// @throws config_error Naming the file and what is wrong with it, on one line.
+/// Reads the parameters from a safetensors file (only F32; other tensors in it are ignored).
+/// @throws config_error With the file and the error, in one line.
 [[nodiscard]] weight_map load_weights(std::span<const tensor_spec> specs, const std::string& path);
 
 /// Takes the parameters from the bytes of a safetensors file. @throws config_error As above.

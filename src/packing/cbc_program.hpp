@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Programs for COIN-OR's CBC, put together row by row and column by column.
+/// Builds programs for COIN-OR's CBC, row by row and column by column.
 #pragma once
 
 #include <Cbc_C_Interface.h>
@@ -11,7 +11,7 @@
 
 namespace cohort::packing {
 
-/// A matrix column by column, as the solver wants it.
+/// A matrix in columns, as required by the solver.
 class cbc_program {
  public:
   int add_row(double low, double high) {
@@ -29,7 +29,7 @@ class cbc_program {
   void set(int row, int column, double value) {
     if (value != 0) cells_[static_cast<std::size_t>(column)].emplace_back(row, value);
   }
-  /// Hands the program over.
+  /// Passes the program to the solver.
   void load(Cbc_Model* model) const {
     std::vector<CoinBigIndex> starts;
     std::vector<int> rows;

@@ -20,21 +20,21 @@
 namespace cohort::packing {
 namespace {
 
-/// Batches of the models in demand, run in turn on a gpu-let of one size; 0: not there.
+/// Batches of the models in demand, run in turn on a gpu-let of one size; 0: absent.
 struct configuration {
   std::size_t size = 0;
   double sum_ms = 0;
   std::vector<std::uint32_t> batches;
 };
 
-/// Lists batch vectors, and gives up at some number of them.
+/// Lists batch vectors up to a limit.
 class lister {
  public:
   lister(const latency_grid& grid, slo_rule rule, const std::vector<std::uint32_t>& models,
          std::size_t most)
       : grid_{grid}, rule_{rule}, models_{models}, most_{most} {}
 
-  /// @param sharing Models on a gpu-let at most. @param coarse Only batches of a few sizes.
+  /// @param sharing Maximum models on a gpu-let. @param coarse Only batches of a few sizes.
   [[nodiscard]] std::optional<std::vector<configuration>> list(std::size_t sharing, bool coarse) {
     coarse_ = coarse;
     all_.clear();
@@ -56,7 +56,7 @@ class lister {
     return true;
   }
   bool extend(configuration& c, std::size_t i, std::size_t sharing) {
-    if (!keeps_slos(c)) return true;  // A longer cycle keeps them even less.
+    if (!keeps_slos(c)) return true;  // A longer cycle is worse.
     if (i == models_.size()) {
       if (c.sum_ms > 0) all_.push_back(c);
       return all_.size() <= most_;
@@ -84,7 +84,7 @@ class lister {
   std::vector<configuration> all_;
 };
 
-/// Every way to cut a device that leaves no room, as counts by size; small and large alike.
+/// Every way to cut a device without usable remainder, as counts by size, whatever the sizes.
 void cut_device(const latency_grid& grid, std::size_t from, std::uint32_t room,
                 std::uint32_t places, std::vector<std::uint32_t>& counts,
                 std::vector<std::vector<std::uint32_t>>& into) {
@@ -92,7 +92,7 @@ void cut_device(const latency_grid& grid, std::size_t from, std::uint32_t room,
   for (std::size_t s = 0; s < grid.sizes() && places > 0; ++s) {
     if (grid.size_pct(s) > room) break;
     full = false;
-    if (s < from) continue;  // Sizes ascend, so that each way comes once.
+    if (s < from) continue;  // Sizes ascend, so that each way occurs once.
     ++counts[s];
     cut_device(grid, s, room - grid.size_pct(s), places - 1, counts, into);
     --counts[s];
@@ -100,7 +100,8 @@ void cut_device(const latency_grid& grid, std::size_t from, std::uint32_t room,
   if (full) into.push_back(counts);
 }
 
-/// Gives the gpu-lets in the solution to devices, and each as much as is still asked for.
+/// Assigns the gpu-lets of the solution to devices, each with as much of the remaining demand as it
+/// can carry.
 plan make_plan(const latency_grid& grid, const packing_problem& problem,
                const std::vector<std::uint32_t>& models, std::vector<configuration> used,
                const std::vector<const std::vector<std::uint32_t>*>& devices) {

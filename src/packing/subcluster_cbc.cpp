@@ -19,7 +19,7 @@
 namespace cohort::packing {
 namespace {
 
-/// Numbers near 1 suit the solver's tolerances: rates and memories are parts of their averages.
+/// Values near 1 suit the solver's tolerances: rates and memories are relative to their averages.
 struct scaled {
   std::vector<double> rate;
   std::vector<double> memory;
@@ -64,7 +64,7 @@ cbc_program formulate(const subcluster_problem& p, const scaled& s) {
     const int row = out.add_row(1, 1);
     for (std::size_t j = 0; j < count; ++j) out.set(row, x(i, j), 1);
   }
-  constexpr double slack = 1 + 1e-9;  // As `detail::within`.
+  constexpr double slack = 1 + 1e-9;  // As in `detail::within`.
   const auto sums = [&](const std::vector<double>& parts, std::size_t j, int row) {
     for (std::size_t i = 0; i < models; ++i) out.set(row, x(i, j), parts[i]);
   };
@@ -99,7 +99,7 @@ cbc_program formulate(const subcluster_problem& p, const scaled& s) {
   if (std::isfinite(p.max_move_cost) && !p.current.empty()) {
     double all = 0;
     for (const subcluster_model& m : p.models) all += m.move_cost;
-    // What stays is not paid for.
+    // Models that stay cost nothing.
     const int row = out.add_row(all - p.max_move_cost * slack, none);
     for (std::size_t i = 0; i < models; ++i)
       out.set(row, x(i, p.current[i]), p.models[i].move_cost);
@@ -136,7 +136,7 @@ cbc_answer solve_with_cbc(const subcluster_problem& p, double limit_s) {
     const double* row = values + i * p.count;
     found[i] = static_cast<std::uint32_t>(std::max_element(row, row + p.count) - row);
   }
-  // What the solver rounds, we check.
+  // The solver's rounding is checked here.
   if (!verify(p, found).empty()) return a;
   a.objective = evaluate(p, found).objective;
   a.best = std::move(found);

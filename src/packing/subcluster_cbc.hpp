@@ -11,28 +11,28 @@
 
 namespace cohort::packing {
 
-/// What the solver says.
+/// The solver's result.
 struct cbc_answer {
   enum class status : std::uint8_t {
-    optimal,     ///< `best` is, to `gap`.
-    feasible,    ///< Time was up; `best` keeps all caps.
+    optimal,     ///< `best` is optimal, within `gap`.
+    feasible,    ///< Time limit; `best` keeps all caps.
     infeasible,  ///< Proven.
-    unknown,     ///< Time was up, and nothing was found.
+    unknown,     ///< Time limit, without a solution.
   };
   status what = status::unknown;
   subcluster_assignment best{};
-  double objective = std::numeric_limits<double>::infinity();  ///< Of `best`.
-  double bound = 0;  ///< No assignment is below it; near 0 on large problems.
+  double objective = std::numeric_limits<double>::infinity();  ///< Objective of `best`.
+  double bound = 0;  ///< Lower bound of all assignments; near 0 on large problems.
 };
 
-/// Relative gap at which an answer counts as optimal.
+/// An answer within this relative gap counts as optimal.
 inline constexpr double cbc_gap = 1e-6;
 
 /// Solves the whole problem: minimise R + w S over binary x(i, j) with each model in one
 /// sub-cluster, R and S at least every deviation of rate and static memory, all caps and the budget
 /// of moves. Without a current assignment sub-clusters are alike, and the i-th largest model is in
-/// one of the first i. For small problems: on hundreds of models a linear bound says little.
-/// Memory and time grow with models · count. One thread. Blocks for about `limit_s` at most.
+/// one of the first i. For small problems: with hundreds of models the linear bound is weak. Memory
+/// and time grow with models · count. One thread. Blocks for about `limit_s` at most.
 /// @throws config_error If the problem is out of range, or `limit_s` is not above 0.
 [[nodiscard]] cbc_answer solve_with_cbc(const subcluster_problem& p, double limit_s);
 

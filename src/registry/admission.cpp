@@ -22,7 +22,7 @@ sim::service_result by_slo(const requests& in, const sim::service_options& o, kv
   return sim::service_simulation{in, wide, admission}.run();
 }
 
-/// `make(requests, options)` is the result.
+/// `make(requests, options)` returns the result.
 constexpr name_table admissions{
     row{"fifo", "start prompts at once",
         [](const requests& in, const sim::service_options& o) {

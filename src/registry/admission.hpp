@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The admission policies of LLM requests by name, and one service under one of them. Their table
+/// The admission policies of LLM requests by name, and a service run under one of them. Their table
 /// is in admission.cpp.
 #pragma once
 

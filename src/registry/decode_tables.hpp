@@ -9,7 +9,7 @@
 
 namespace cohort::registry {
 
-/// A method that has its name from the library.
+/// A method with the library's name.
 [[nodiscard]] consteval auto method_row(sim::decode_method m, std::string_view help) {
   return row{sim::to_string(m), help, m};
 }

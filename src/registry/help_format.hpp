@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How `--help` looks in every program: options under headings, one example, lines of at most 100
-/// columns. For programs that use CLI11.
+/// The format of `--help` in every program: options under headings, one example, lines of at most
+/// 100 columns. For programs that use CLI11.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,12 +15,12 @@
 
 namespace cohort::registry {
 
-/// Starts a heading: options that are added to `app` from here on stand under it.
+/// Starts a heading: options added to `app` from here on are listed under it.
 inline void heading(CLI::App& app, const char* text) { app.option_defaults()->group(text); }
 
-/// A description may have further lines: "\tNAME\tHELP" is a value of the option, as
-/// `name_list::help` writes it, any other is more text. Defaults and ranges that CLI11 knows are
-/// added in brackets.
+/// A description may have further lines: "\tNAME\tHELP" is a value of the option, as written by
+/// `name_list::help`, any other is more text. Defaults and ranges known to CLI11 are added in
+/// brackets.
 class help_format : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
@@ -93,7 +93,7 @@ class help_format : public CLI::FormatterBase {
     return o.get_type_size() != 0 && o.get_items_expected_max() > 0;
   }
 
-  /// The names, and what follows them: "--rate RPS".
+  /// The names and the value: "--rate RPS".
   static std::string left_part(const CLI::Option& o) {
     if (o.get_positional()) return "  " + o.get_name(true);
     std::string out;
@@ -105,7 +105,8 @@ class help_format : public CLI::FormatterBase {
   }
   static const char* separator(const std::string& before) { return before.empty() ? "" : ", "; }
 
-  /// The text of an option, with what CLI11 knows: "Port to listen on (default 8000; 0 to 65535)".
+  /// The text of an option, with CLI11's defaults and ranges: "Port to listen on (default 8000; 0
+  /// to 65535)".
   static std::string first_line(const CLI::Option& o, std::string text) {
     std::string more;
     const auto add = [&](const std::string& fact) { more += (more.empty() ? "" : "; ") + fact; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The names that an option takes: their help, their errors, and the choice among them.
+/// The permitted names of an option: help, errors, and choice.
 #pragma once
 
 #include <formats/text.hpp>
@@ -24,14 +24,14 @@ template <class Names>
   return out;
 }
 
-/// A number that follows a name behind a colon, as in `timeout:0.25`.
+/// A number that follows a name after a colon, as in `timeout:0.25`.
 struct name_parameter {
-  std::string_view symbol{};  ///< "F" of `timeout:F`; empty: the name stands alone.
+  std::string_view symbol{};  ///< "F" of `timeout:F`; empty: the name has no number.
   formats::number_range range{};
-  std::optional<double> otherwise{};  ///< Its value if the name stands alone; none: it must not.
+  std::optional<double> otherwise{};  ///< Its default; none: the number is required.
 };
 
-/// A row of a table, without what it makes.
+/// A row of a table, without its maker.
 struct listed_name {
   std::string_view name;
   std::string_view help;  ///< A phrase for help: "start a batch ...".
@@ -39,15 +39,15 @@ struct listed_name {
 
   /// "timeout:F", "clockwork[:MS]".
   [[nodiscard]] std::string form() const;
-  /// The least that the user can write: "eager", "timeout:0".
+  /// A minimal example: "eager", "timeout:0".
   [[nodiscard]] std::string sample() const;
 };
 
-/// A name that the user chose.
+/// A name chosen by the user.
 struct choice {
-  std::string name;      ///< As it was written, "timeout:0.25".
-  std::size_t row = 0;   ///< Of the table.
-  double parameter = 0;  ///< 0.25; 0 of names without one.
+  std::string name;      ///< As written, "timeout:0.25".
+  std::size_t row = 0;   ///< Row of the table.
+  double parameter = 0;  ///< 0.25; 0 for names without one.
 };
 
 /// The names of one table, in its order.
@@ -60,12 +60,12 @@ class name_list {
   [[nodiscard]] std::vector<std::string> forms() const;
   /// "deferred, eager or timeout:F", for errors and short helps.
   [[nodiscard]] std::string names() const;
-  /// A line each for `help_format`, "\n\teager\tstart a batch whenever a device is idle".
+  /// A line each for `help_format`, such as "\n\teager\tstart a batch whenever a device is idle".
   [[nodiscard]] std::string help() const;
   /// @param option Its name, as in "--policy".
-  /// @throws input_error If `text` is none of the names, or its number is out of range.
+  /// @throws input_error If `text` is not one of the names, or its number is out of range.
   [[nodiscard]] choice choose(std::string_view option, std::string_view text) const;
-  /// Those of a comma-separated list. @throws input_error As above.
+  /// Chooses from a comma-separated list. @throws input_error As above.
   [[nodiscard]] std::vector<choice> choose_all(std::string_view option,
                                                std::string_view texts) const;
 

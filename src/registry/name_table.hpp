@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Tables of named things. A row holds its name, its help and a maker; to use a name is to
-/// visit its row. So there is no second list, in an `if` or a `switch`, that could lack a name.
+/// Tables of named things. A row holds its name, its help and a maker; using a name means visiting
+/// its row. So no second list, in an `if` or a `switch`, can lack a name.
 #pragma once
 
 #include <cohort/core/assert.hpp>
@@ -18,25 +18,24 @@
 
 namespace cohort::registry {
 
-/// The `make` of a row that was written without one.
+/// The `make` of a row without one.
 struct nothing {};
 
-/// A row of the usual kind. A table may have rows of its own that say more.
+/// The usual kind of row. A table may have its own kind with more fields.
 template <class Make = nothing>
 struct row {
   std::string_view name;
   std::string_view help;
-  Make make{};  ///< A function, or a value, that this name stands for.
+  Make make{};  ///< A function, or a value, for this name.
   name_parameter parameter{};
 };
 
-/// Whether a name would do something.
+/// Whether the name has a use.
 template <class Row>
 concept has_make =
     requires(const Row& r) { r.make; } && !std::same_as<decltype(Row::make), nothing>;
 
-/// Rows of any types. Does not compile with a row that has no `make` or no help, nor with two of
-/// one name.
+/// Rows of any types. Does not compile if a row has no `make` or no help, or if a name is repeated.
 template <class... Rows>
 class name_table {
   static_assert((has_make<Rows> && ...), "each row of a table has a make: what its name does");
@@ -52,7 +51,7 @@ class name_table {
     if ((rows.help.empty() || ...)) throw "a row has no help";
   }
 
-  /// `f(row)` of row number `which`, which must exist. Its results have one type.
+  /// Calls `f(row)` with the row of this index, which must exist. All results have one type.
   template <std::size_t I = 0, class F>
   constexpr decltype(auto) visit(std::size_t which, F&& f) const {
     if constexpr (I + 1 < sizeof...(Rows)) {
@@ -62,7 +61,7 @@ class name_table {
     return std::forward<F>(f)(std::get<I>(rows_));
   }
 
-  /// Number of the row that holds a `Make`. Does not compile if none does.
+  /// Index of the row that holds a `Make`. Does not compile without one.
   template <class Make>
   [[nodiscard]] static consteval std::size_t row_of() {
     const bool is_it[] = {std::same_as<std::remove_cv_t<decltype(Rows::make)>, Make>...};
@@ -71,7 +70,7 @@ class name_table {
     return i;
   }
 
-  /// The names alone, for callers that do not use the makers.
+  /// Only the names, for callers that do not use the makers.
   [[nodiscard]] name_list list() const {
     return std::apply(
         [](const auto&... r) { return name_list{{listed_name{r.name, r.help, r.parameter}...}}; },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options that are numbers or names, and options that several programs have. For programs that use
+/// Options that are numbers or names, and options shared by several programs. For programs that use
 /// CLI11.
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace cohort::registry {
 
-/// The complaint about a text that should be a number in [least, most]; empty if it is one.
+/// The error for a text that is not a number in [least, most]; else empty.
 inline std::string objection(const std::string& text, double least, double most) {
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
@@ -33,13 +33,13 @@ inline std::string objection(const std::string& text, double least, double most)
   return fmt::format("got {}, expected a number from {} to {}", text, least, most);
 }
 
-/// The same for CLI11; its own Range accepts nan.
+/// The same check for CLI11; its own Range accepts nan.
 inline CLI::Validator within(double least, double most) {
   return {[=](const std::string& text) { return objection(text, least, most); },
           fmt::format("{} to {}", least, most)};
 }
 
-/// Takes one of these names.
+/// Accepts one of these names.
 inline CLI::Validator one_of(const std::vector<std::string>& names) {
   const std::string all = joined(names, " or ");
   return {[=](const std::string& text) {
@@ -72,7 +72,7 @@ void add_tuning_options(CLI::App& app, PolicyOptions& o) {
          "initial quantile of learned latencies, 0.5 to 0.999 (default 0.9)");
 }
 
-/// Options of both servers for connections and memory of requests.
+/// Options of both servers for connections and request memory.
 template <class Http, class Size>
 void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
   heading(app, "Connections");
@@ -109,8 +109,8 @@ void add_http_options(CLI::App& app, Http& o, Size& request_memory_mib) {
       ->check(within(0, 1 << 20));
 }
 
-/// Refuses an empty COHORT_API_KEY, which CLI11 takes for none: whoever sets it means a key.
-/// @param app Has --api-key.
+/// Refuses an empty COHORT_API_KEY, which CLI11 treats as unset although the user meant a key.
+/// @param app Must have --api-key.
 inline void refuse_empty_key(CLI::App& app) {
   app.parse_complete_callback([&app] {
     const char* const key = std::getenv("COHORT_API_KEY");
@@ -157,12 +157,12 @@ void add_life_options(CLI::App& app, Life& o, double& lame_duck_ms) {
       ->check(within(0, 3.6e6));
 }
 
-/// When a device hangs or fails: --suspect-factor, --suspect-floor-ms, --hang-factor, --failures.
-/// Lives until `app` has parsed; `apply` then sets what was asked for.
+/// Options about hung and failed devices: --suspect-factor, --suspect-floor-ms, --hang-factor,
+/// --failures. Must exist until `app` has parsed; `apply` then sets the chosen values.
 class health_choices {
  public:
   /// @param o Its values are the defaults.
-  /// @param work What a device may keep for too long: "a batch".  @param works Several: "batches".
+  /// @param work The work of a device: "a batch".  @param works Its plural: "batches".
   health_choices(CLI::App& app, engine::health_options& o, const std::string& work,
                  const std::string& works)
       : options_{o},

@@ -30,8 +30,7 @@ namespace {
 using packing::latency_grid;
 using packing::packing_problem;
 
-/// The orders, knees and fits that have names. The choice is a value, so that the packer is
-/// compiled once.
+/// The named orders, knees and fits. The choice is a value, so that the packer is compiled once.
 constexpr name_table orders{
     row{"rate", "highest rate first", packing::rate_descending{}},
     row{"rate-slo", "lowest rate times SLO first", packing::rate_slo_ascending{}},
@@ -78,10 +77,10 @@ constexpr name_table pads{
     row{"none", "check real neighbours against each other at every placement", false}};
 
 constexpr number_range limits_s{.low = 0, .high = 1e6, .above_low = true};
-// Of configurations kept, so that many demands of many models do not fill the memory.
+// Limit on cached configurations, to bound memory with many demands of many models.
 constexpr std::size_t most_sets = 32;
 
-/// A time limit that starts anew with each demand.
+/// A time limit that restarts with each demand.
 class stopwatch {
  public:
   explicit stopwatch(double limit_s) : limit_{limit_s} {}
@@ -96,7 +95,7 @@ class stopwatch {
   clock::time_point start_;
 };
 
-/// `exact`, with the configurations of the last grid kept: scenarios ask for few sets of models.
+/// `exact`, with the configurations of the last grid cached: scenarios use few sets of models.
 auto exact_with_limit(double limit_s) {
   struct kept {
     std::shared_ptr<const latency_grid> grid;
@@ -121,23 +120,23 @@ auto exact_with_limit(double limit_s) {
           if (const auto at = cache->sets.find(models); at != cache->sets.end()) return at->second;
           auto set = std::make_shared<const packing::configuration_set>(*grid, p.rule, models,
                                                                         max_vectors, watch.stop());
-          // One that was cut may be completed for a later demand.
+          // An incomplete set may be completed for a later demand.
           if (set->complete()) cache->sets.emplace(models, set);
           return set;
         });
   };
 }
 
-/// A row makes its packer of this. No order, knee or fit: the row's own.
+/// Input of a row's maker. Without order, knee or fit: the row's own.
 struct packer_request {
   std::optional<std::size_t> order{};  ///< Row of `orders`; likewise the next two.
   std::optional<std::size_t> knee{};
   std::optional<std::size_t> fit{};
-  bool both_sides = false;  ///< Interference is checked from both sides, not padded.
+  bool both_sides = false;  ///< Checks interference on both sides instead of padding.
   double limit_s = 10;
 };
 
-/// Of a packer that looks at the grid and the problem alone.
+/// Makes a packer that only uses the grid and the problem.
 template <class Packer>
 pack_function plain(Packer packer) {
   return [packer](const std::shared_ptr<const latency_grid>& grid, const packing_problem& p,
@@ -173,7 +172,7 @@ pack_function ideal(const packer_request& r) {
   };
 }
 
-/// `make(request)` is the packer.
+/// `make(request)` returns the packer.
 template <class Make = nothing>
 struct packer_row {
   std::string_view name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The packers by name, and one with its options. Their table is in pack_algorithm.cpp.
+/// The packers by name, and a packer with its options. Their table is in pack_algorithm.cpp.
 #pragma once
 
 #include <cohort/packing/model/interference.hpp>
@@ -31,20 +31,20 @@ using pack_function = std::function<packing::packing_result(
 [[nodiscard]] const name_list& slo_rule_names();
 [[nodiscard]] const name_list& pad_names();
 
-/// Further facts of a packer.
+/// Further properties of a packer.
 struct packer_traits {
-  bool takes_rules = false;   ///< --order, --knee and --fit.
-  bool takes_limit = false;   ///< --time-limit-s.
+  bool takes_rules = false;   ///< Accepts --order, --knee and --fit.
+  bool takes_limit = false;   ///< Accepts --time-limit-s.
   bool interference = false;  ///< Its plans always hold with interference.
-  std::uint32_t parts = 0;    ///< Equal ones into which it cuts each device; 0: any sizes.
+  std::uint32_t parts = 0;    ///< Cuts each device into this many equal ones; 0: any sizes.
 };
-/// Those that have one: "elastic and elastic-int".
+/// The packers with a property: "elastic and elastic-int".
 [[nodiscard]] std::string packers_with(bool packer_traits::* trait);
 
-/// Whether the packer of that name has it; no if there is none.
+/// Whether the packer of that name has a property; false if there is none.
 [[nodiscard]] bool has_trait(std::string_view packer, bool packer_traits::* trait);
 
-/// Options of a packer, as the user wrote them.
+/// Options of a packer, as the user's text.
 struct packer_options {
   std::optional<std::string> algorithm{};
   std::string slo_rule = "own";
@@ -52,21 +52,21 @@ struct packer_options {
   std::optional<std::string> knee{};
   std::optional<std::string> fit{};
   std::optional<std::string> pad{};
-  std::optional<std::string> time_limit_s{};  ///< 10, where the packer takes one.
+  std::optional<std::string> time_limit_s{};  ///< Default 10 if the packer has one.
   bool interference = false;
 };
 
-/// A packer as the user chose it.
+/// A packer chosen by the user.
 struct pack_algorithm {
   std::string name;
   packer_traits traits{};
   packing::slo_rule rule = packing::slo_rule::own;
   bool interference = false;  ///< Plans must hold with interference.
-  bool padded = false;        ///< They are made for the worst neighbour.
+  bool padded = false;        ///< Plans are made for the worst neighbour.
   pack_function run{};
 };
 
-/// @throws input_error If an option is bad, or does not go with the algorithm.
+/// @throws input_error If an option is bad, or unsuitable for the algorithm.
 [[nodiscard]] pack_algorithm choose_algorithm(const packer_options& o);
 
 }  // namespace cohort::registry

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What is wrong with a command line, in the same words in every program. For programs that use
-/// CLI11.
+/// Errors in a command line, with the same words in every program. For programs that use CLI11.
 #pragma once
 
 #include <formats/text.hpp>
@@ -18,7 +17,8 @@
 
 namespace cohort::registry {
 
-/// What an option takes, by its help and its check: "auto, host or cuda", "a number from 0 to 9".
+/// The permitted values of an option, from its help and its check: "auto, host or cuda", "a number
+/// from 0 to 9".
 inline std::string expectation(const CLI::Option& o) {
   std::vector<std::string> names;
   std::string_view lines = o.get_description();  // "\n\tNAME\tHELP", as for `help_format`.
@@ -29,7 +29,7 @@ inline std::string expectation(const CLI::Option& o) {
   if (!names.empty()) return joined(names, " or ");
   const std::string type = o.get_type_name();
   const std::size_t colon = type.find(':');
-  if (colon != std::string::npos) {  // A check: of `one_of` "{a, b or c}", of `within` "0 to 9".
+  if (colon != std::string::npos) {  // A check: "{a, b or c}" of `one_of`, "0 to 9" of `within`.
     const std::string check = type.substr(colon + 1);
     return check.starts_with('{') ? check.substr(1, check.size() - 2) : "a number from " + check;
   }
@@ -38,8 +38,8 @@ inline std::string expectation(const CLI::Option& o) {
   return type == "DIR" ? "a folder" : "a text";
 }
 
-/// What CLI11 found wrong, as one line: "--port: missing: expected a number from 0 to 65535".
-/// @param app The program, which has parsed.
+/// An error of CLI11 as one line: "--port: missing: expected a number from 0 to 65535".
+/// @param app The program, after parsing.
 inline std::string reason(const CLI::App& app, const CLI::ParseError& e) {
   std::string what = e.what();
   std::ranges::replace(what, '\n', ' ');

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The table of batching policies, which the command runs in virtual time and the inference server
-/// over its devices. Included where schedulers are made; policy.hpp is for the others.
+/// The table of batching policies, for the command in virtual time and the inference server on its
+/// devices. Include it only to make schedulers, else policy.hpp.
 #pragma once
 
 #include <cohort/deferred/adaptive.hpp>
@@ -33,14 +33,14 @@ struct usually {
   static constexpr bool is_fixed = false;
   Gather rule{};
 };
-/// One that it may not.
+/// A gather rule that --gather may not replace.
 template <class Gather>
 struct always {
   static constexpr bool is_fixed = true;
   Gather rule{};
 };
 
-/// A scheduler that learns and tunes itself; one over pools learns, and keeps its settings.
+/// A scheduler that learns and tunes itself; over pools it learns, but keeps its settings.
 struct adaptive_composition {
   deferred::tuning_options tuning{};
 
@@ -59,7 +59,7 @@ struct adaptive_composition {
   }
 };
 
-/// `make(policy)` is the window rule, or an `adaptive_composition`.
+/// `make(policy)` returns the window rule, or an `adaptive_composition`.
 template <class Gather = nothing, class Make = nothing>
 struct policy_row {
   std::string_view name;
@@ -109,8 +109,8 @@ auto windows_of(const name_table<Rows...>&)
 template <class... Rows>
 auto rules_of(const name_table<Rows...>&) -> std::variant<decltype(Rows::make)...>;
 
-/// The window rule of any row of `policies` that does not tune itself. Each type of scheduler costs
-/// a simulator and, on each kind of device, a server: these policies share one.
+/// The window rule of any row of `policies` that does not tune itself. Each scheduler type costs a
+/// simulator and, for each kind of device, a server: these policies share one.
 struct any_window {
   decltype(windows_of(policies))::any rule;
 
@@ -144,7 +144,7 @@ inline constexpr bool cohort::deferred::takes_all_in_time<cohort::registry::any_
 
 namespace cohort::registry {
 
-/// The rules of a scheduler that does not tune itself, and so of one over pools.
+/// The rules of a scheduler that does not tune itself, including those over pools.
 struct composition {
   any_window window;
   any_gather gather;
@@ -173,14 +173,14 @@ struct composition {
         }
       });
 }
-/// `use(composition)` for a policy: one of two types.
+/// Calls `use(composition)` for a policy, with one of two types.
 template <class Use>
 decltype(auto) with_composition(const policy& p, Use use) {
   const auto c = composition_of(p);
   if (const auto* tuned = std::get_if<adaptive_composition>(&c)) return use(*tuned);
   return use(std::get<composition>(c));
 }
-/// `use(scheduler)` for a policy with its gather rule: one of two types.
+/// Calls `use(scheduler)` for a policy with its gather rule, with one of two types.
 /// @tparam Runner Of its trials, if it tunes itself.
 template <deferred::trial_runner Runner = deferred::inline_trials, class Use>
 decltype(auto) with_scheduler(const policy& p, const deferred::network_delays& delays, Use use) {
@@ -188,7 +188,7 @@ decltype(auto) with_scheduler(const policy& p, const deferred::network_delays& d
     return use(c.template scheduler<Runner>(delays));
   });
 }
-/// As `with_scheduler`, over pools.
+/// Like `with_scheduler`, over pools.
 template <class Use>
 decltype(auto) with_pooled_scheduler(const policy& p, const deferred::network_delays& delays,
                                      Use use) {

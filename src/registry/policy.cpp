@@ -33,7 +33,7 @@ bool can_tune(std::size_t policy) {
   return policies.visit(policy, [](const auto& row) { return row.can_tune; });
 }
 
-/// "adaptive", or those that can.
+/// "adaptive", or all policies that can tune themselves.
 std::string tuning_policies() {
   std::string out;
   for (std::size_t i = 0; i < policy_names().all().size(); ++i) {
@@ -52,7 +52,7 @@ deferred::window_kind parse_window(const std::string& name) {
   fail("--window", quote_short(name), "one of " + all);
 }
 
-/// @param is_possible Whether there is a policy that can.
+/// @param is_possible Whether a selected policy can tune itself.
 deferred::tuning_options parse_tuning(const policy_options& o, bool is_possible) {
   const std::pair<const char*, const std::optional<std::string>*> options[]{
       {"--tune", &o.tune},

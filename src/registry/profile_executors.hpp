@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The table of executors that `cohort profile` and `cohort interference` measure on.
+/// The table of executors for `cohort profile` and `cohort interference`.
 #pragma once
 
 #include <models/timed_model.hpp>
@@ -14,7 +14,7 @@
 
 namespace cohort::registry {
 
-/// `make(plan)` is a model that can be timed.
+/// `make(plan)` returns a model that can be timed.
 template <class Make = nothing>
 struct profile_executor_row {
   std::string_view name;

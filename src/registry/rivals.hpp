@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The rivals by name, and one run under any of them. Their table is in run_rival.cpp.
+/// The rivals by name, and runs under any of them. Their table is in run_rival.cpp.
 #pragma once
 
 #include <cohort/sim/result.hpp>
@@ -14,7 +14,7 @@ namespace cohort::registry {
 
 [[nodiscard]] const name_list& rival_names();
 
-/// As `run_policy`, of a rival.
+/// Like `run_policy`, for a rival.
 [[nodiscard]] sim::run_result run_rival(const policy& p, const sim::workload& w,
                                         const sim::run_options& options,
                                         const progress_function& progress);

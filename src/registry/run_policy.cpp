@@ -12,7 +12,7 @@ namespace cohort::registry {
 
 namespace {
 
-/// `use(make)` for a policy, where `make(network_delays)` is its scheduler.
+/// Calls `use(make)` for a policy; `make(network_delays)` returns its scheduler.
 template <class Use>
 auto with_simulated(const policy& p, Use use) {
   return with_composition(p, [&](const auto& c) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double at_arrival_ms = 3.6e6;
 
-/// `make(policy, facts)` is the rival.
+/// `make(policy, facts)` returns the rival.
 constexpr name_table rivals{
     row{"clockwork", "Clockwork: commit MS ms before a device is idle (default at arrival)",
         [](const policy& p, const sim::rival_facts& f) {

@@ -19,8 +19,8 @@ namespace cohort::registry {
 using namespace formats;
 namespace {
 
-/// The longest that a row may have run before others join it: so that it still ends within the SLO,
-/// after the newcomers have caught up, with the largest batch.
+/// The longest time that a row may have run before others join: it still ends within the SLO with
+/// the largest batch after the newcomers have caught up.
 duration default_wait(const staged_model_spec& m, const batching::stage_profile& p) {
   const std::uint32_t longest = p.buckets() - 1;
   const duration total = p.total(p.batch_max(), longest);
@@ -50,7 +50,7 @@ struct staged_run {
   }
   /// Rows that requests enter between stages, in the model's buffers.
   [[nodiscard]] batching::pipeline_options rows() const {
-    // Late binding has few rows at a time, with their children; a fixed window lets rows queue.
+    // Late binding has few rows at a time, plus their children; a fixed window lets rows queue.
     // When the table is full, rows stay whole and requests wait.
     const std::uint32_t at_a_time =
         spec.window ? 8192 : 2 * (spec.buffer_sets + 1) * spec.batch_max;
@@ -66,7 +66,7 @@ struct staged_run {
   sim::staged_result rows(const Policy& policy) const {
     return run(policy, rows());
   }
-  /// The same, by whichever policy is best for what arrives.
+  /// Runs rows under the best policy for the arrivals.
   [[nodiscard]] sim::staged_result tuned() const {
     if (spec.window) return rows(diversity);
     return simulate([&](sim::staged_counts counts) {
@@ -100,7 +100,7 @@ struct staged_run {
   }
 };
 
-/// `make(run, parameter)` is the run's result.
+/// `make(run, parameter)` returns the run's result.
 template <class Make = nothing>
 struct staged_row {
   std::string_view name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The policies of `cohort pipeline` by name, and one run of one. Their table is in
+/// The policies of `cohort pipeline` by name, and runs under one of them. Their table is in
 /// staged_policy.cpp.
 #pragma once
 
@@ -22,12 +22,12 @@ namespace cohort::registry {
 /// The values of `cohort pipeline --policy`.
 [[nodiscard]] const name_list& staged_policy_names();
 
-/// A policy as the user named it.
+/// A policy named by the user.
 struct staged_policy : choice {
   bool has_rows = true;  ///< Its items are rows that run stage by stage.
 };
 
-/// @throws input_error If it is none of them.
+/// @throws input_error If there is no such policy.
 [[nodiscard]] staged_policy parse_staged_policy(std::string_view text);
 
 /// Inputs of a run besides model and policy.
@@ -37,7 +37,7 @@ struct staged_settings {
   bool record_launches = false;
 };
 
-/// A model with its tables, made once for many runs.
+/// A model with its tables, reusable for many runs.
 class staged_runner {
  public:
   explicit staged_runner(formats::staged_model_spec spec);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Regular files, opened without waiting and looked at after they are open: `regular_file`; and
-/// files that are opened below a folder, whatever is renamed meanwhile: `open_below`.
+/// Regular files, opened without waiting and checked after opening: `regular_file`; and files
+/// opened below a folder regardless of concurrent renames: `open_below`.
 #pragma once
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ class descriptor {
   }
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
-  /// A name of the opened file, whatever has become of the name that it was opened by.
+  /// A path to the opened file, even if it was renamed.
   [[nodiscard]] std::string link() const { return "/proc/self/fd/" + std::to_string(fd_); }
 
  private:
@@ -45,17 +45,17 @@ class descriptor {
 
 [[nodiscard]] inline std::string last_error() { return std::generic_category().message(errno); }
 
-/// Opens a folder as a place to open others below. Links are followed: it is the operator's choice.
+/// Opens a folder, for opening files below it. Links are followed: the operator chose the path.
 [[nodiscard]] inline descriptor open_folder(const std::string& path) {
   return descriptor{::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
 }
 
-/// Opens what lies below a folder, with O_PATH, which has no effect on it. Each component is opened
-/// in the folder that was opened before it, and a symbolic link is read and followed in the same
-/// way, so that no change of names meanwhile can lead out of the folder. (openat2 with
-/// RESOLVE_BENEATH does the same where the kernel has it and no filter forbids it.)
-/// @returns None if it fails. errno says why: EXDEV if the path or a link is absolute or leads
-/// above the folder; ELOOP beyond 40 links; ENAMETOOLONG beyond 64 folders.
+/// Opens a path below a folder with O_PATH, which has no effect on it. Each component is opened
+/// within the folder opened before it, and symbolic links are read and followed in the same way, so
+/// that concurrent renames cannot lead out of the folder. (openat2 with RESOLVE_BENEATH does the
+/// same if the kernel has it and no filter forbids it.)
+/// @returns None if it fails. errno: EXDEV if the path or a link is absolute or leads above the
+/// folder; ELOOP beyond 40 links; ENAMETOOLONG beyond 64 folders.
 [[nodiscard]] inline descriptor open_below(const descriptor& folder, const std::string& path) {
   constexpr int most_links = 40;
   constexpr std::size_t most_folders = 64;
@@ -66,7 +66,7 @@ class descriptor {
   const auto open = [](const descriptor& in, const std::string& name) {
     return descriptor{::openat(in.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)};
   };
-  std::vector<descriptor> way;  // From below the folder to what was opened last.
+  std::vector<descriptor> way;  // From below the folder to the last one opened.
   std::string rest = path;
   int links = 0;
   while (!rest.empty()) {
@@ -98,8 +98,7 @@ class descriptor {
   return std::move(way.back());
 }
 
-/// Whether a file has a hard link that is not found below the folder, among the first 10,000
-/// entries.
+/// Whether a file has a hard link that is not among the first 10,000 entries below the folder.
 [[nodiscard]] inline bool has_names_outside(const descriptor& folder, const struct stat& file) {
   constexpr int most_entries = 10'000;
   namespace fs = std::filesystem;
@@ -115,31 +114,31 @@ class descriptor {
   return true;
 }
 
-/// A regular file that is open for reading, or why it is not. To open it never waits, and never has
-/// an effect on what is no regular file, such as a pipe. All checks look at the opened file, so
-/// that no change of names in between can lead past them. Thread safety: none.
+/// A regular file open for reading, or the reason why it is not. Opening never waits, and never
+/// affects other kinds of files, such as pipes. All checks use the opened file, so that concurrent
+/// renames cannot bypass them. Thread safety: none.
 class regular_file {
  public:
   /// @param path Links are followed.
   explicit regular_file(const std::string& path) {
     open(descriptor{::open(path.c_str(), O_PATH | O_CLOEXEC)}, nullptr);
   }
-  /// A file below a folder, as `open_below` finds it. @param names_in Where all hard links to the
-  /// file must lie: a name elsewhere may be that of a file which nobody meant to be read here.
+  /// Opens a file below a folder, as `open_below`. @param names_in Folder that must contain all
+  /// hard links to the file: a link from elsewhere may refer to a file not meant to be read here.
   regular_file(const descriptor& folder, const std::string& path, const descriptor& names_in) {
     open(open_below(folder, path), &names_in);
   }
 
-  /// Why it is not open, or a read of it failed; empty: it is, and did not.
+  /// Why it is not open, or why a read failed; empty if neither.
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
   [[nodiscard]] const descriptor& file() const noexcept { return file_; }
-  /// When it was opened.
+  /// Its status when opened.
   [[nodiscard]] const struct stat& status() const noexcept { return status_; }
   [[nodiscard]] std::uintmax_t size() const noexcept {
     return static_cast<std::uintmax_t>(status_.st_size);
   }
 
-  /// The next bytes of it. @returns How many: 0 at its end, and if it failed.
+  /// Reads the next bytes. @returns Their number: 0 at the end, or on failure.
   [[nodiscard]] std::size_t read(void* to, std::size_t bytes) {
     while (problem_.empty()) {
       const ssize_t n = ::read(file_.get(), to, bytes);
@@ -148,31 +147,31 @@ class regular_file {
     }
     return 0;
   }
-  /// Its bytes from `at` on, whatever was read before. @returns As `read`.
+  /// Reads bytes from `at` on, independently of earlier reads. @returns As `read`.
   [[nodiscard]] std::size_t read_at(std::uint64_t at, void* to, std::size_t bytes) {
     if (!problem_.empty()) return 0;
     if (::lseek(file_.get(), static_cast<off_t>(at), SEEK_SET) >= 0) return read(to, bytes);
     problem_ = "cannot be read: " + last_error();
     return 0;
   }
-  /// More than `most` bytes are a problem.
+  /// Makes a size above `most` bytes a problem.
   void limit(std::size_t most) {
     if (problem_.empty() && size() > most) problem_ = too_large(size(), most);
   }
-  /// Whether it was changed, or replaced, since it was opened, or that cannot be told.
+  /// Whether it was changed or replaced since it was opened, or that is unknown.
   [[nodiscard]] bool has_changed() const noexcept {
     struct stat now{};
     return ::fstat(file_.get(), &now) != 0 || now.st_size != status_.st_size ||
            now.st_ctim.tv_sec != status_.st_ctim.tv_sec ||
            now.st_ctim.tv_nsec != status_.st_ctim.tv_nsec;
   }
-  /// All of it, up to `most` bytes. More is a problem, and so is a failed read.
+  /// Reads the whole file, up to `most` bytes. A larger file is a problem, and so is a failed read.
   template <class Bytes>
   [[nodiscard]] Bytes read_all(std::size_t most) {
     Bytes out;
     limit(most);
     if (!problem_.empty()) return out;
-    out.resize(static_cast<std::size_t>(size()) + 1);  // One more, to see the end.
+    out.resize(static_cast<std::size_t>(size()) + 1);  // One more, to detect the end.
     std::size_t have = 0;
     while (const std::size_t n = read(out.data() + have, out.size() - have)) {
       have += n;

@@ -108,7 +108,7 @@ std::string_view name_of(content_coding coding) {
 
 preferred_coding coding_preferred(std::string_view accept) {
   std::array<std::optional<double>, 3> named;  // By coding.
-  std::optional<double> others;                // Of those not named: *.
+  std::optional<double> others;                // Quality of codings not named: *.
   while (!accept.empty()) {
     std::string_view parameters = next_part(accept, ',');
     const std::string_view name = next_part(parameters, ';');

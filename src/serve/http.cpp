@@ -225,23 +225,23 @@ struct http_server::state {
     return std::clamp<std::size_t>(settings.max_connections / 32, 1, max_spares);
   }
 
-  busy_meter meter;  // Of the thread in `run`.
+  busy_meter meter;  // Meter of the thread in `run`.
 
   http_options settings;
   byte_ledger memory;                     // Outlives its holders.
   std::unordered_set<session*> sessions;  // Handlers still in the context hold some.
   connection_limits limits;
-  connection_limits probe_limits;  // Of those beyond the maximum.
+  connection_limits probe_limits;  // Limits of connections beyond the maximum.
   std::string kept;                // Fields of an answer on a kept connection.
   connection_places<session> places;
   std::list<session*> extras;     // Without a place, the latest last.
   std::list<session*> lingering;  // In neither of these, the latest last.
   std::vector<char> discarded = std::vector<char>(4 * read_size);  // Bytes they read.
   std::atomic<std::size_t> under_way{0};
-  std::size_t held_bytes = 0;  // Of the shared body bytes.
+  std::size_t held_bytes = 0;  // Shared body bytes in use.
   asio::io_context context;
   tcp::acceptor acceptor;
-  tcp::endpoint peer;      // Of the latest connection.
+  tcp::endpoint peer;      // Peer of the latest connection.
   std::uint16_t port = 0;  // Separate: `run`'s thread may be closing the acceptor.
   std::string url;
   asio::steady_timer drain_timer;
@@ -431,7 +431,7 @@ class session final : public http_client, public std::enable_shared_from_this<se
   }
 
  private:
-  /// Answers with an error. The app may have kept the request, whose views must stay valid, so no
+  /// Answers with an error. The app may have kept the request; its views must stay valid, so no
   /// other is read into its place: most likely if it set `on_gone`.
   void tell(const fault& f) {
     if (phase_ != phase::asked || gone_) return give_up();
@@ -672,9 +672,9 @@ class session final : public http_client, public std::enable_shared_from_this<se
     socket_.close(ignored);
   }
 
-  /// Ends a connection whose client may still send. Closing with unread bytes would reset it, and
-  /// the client would never see its answer. So the close waits for the client to close, or to be
-  /// silent.
+  /// Ends a connection while its client may still send. Closing with unread bytes would reset it,
+  /// and the client would never see its answer. So the close waits for the client to close, or to
+  /// be silent.
   void linger() {
     move_to(phase::lingering);
     drop_request();
@@ -1145,18 +1145,18 @@ class session final : public http_client, public std::enable_shared_from_this<se
   bool is_chunked_ = false;
   bool is_waiting_to_go_on_ = false;
   std::size_t header_size_ = 0;
-  std::size_t body_limit_ = 0;  // Of the present request.
+  std::size_t body_limit_ = 0;  // Limit of the present request.
   double progress_ = 0;         // Bytes since the client was last not slow.
   bool is_spared_ = false;      // It kept its place because of unread bytes.
-  std::size_t held_ = 0;        // Of the shared body bytes.
+  std::size_t held_ = 0;        // Shared body bytes in use.
   std::size_t untaken_ = 0;     // Sent but not taken at the last look.
   held_bytes request_memory_;
   held_bytes answer_memory_;
-  std::shared_ptr<http_body> pieces_;         // Of the answer, to be sent.
-  std::optional<decompressor> decompressor_;  // Of a compressed body, until complete.
-  std::optional<compressor> compressor_;      // Of those pieces.
+  std::shared_ptr<http_body> pieces_;         // Rest of the answer.
+  std::optional<decompressor> decompressor_;  // For a compressed body, until complete.
+  std::optional<compressor> compressor_;      // For those pieces.
   std::size_t compressed_memory_ = 0;         // In addition to the text to send.
-  preferred_coding preferred_;                // Of the answer to the present request.
+  preferred_coding preferred_;                // Coding of the answer to the present request.
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ using runtime::size_dimension;
 using runtime::tensor_info;
 
 constexpr int bad_request = 400;
-constexpr std::int64_t most_length = INT32_MAX;  // Of a dimension that a model leaves open.
+constexpr std::int64_t most_length = INT32_MAX;  // Limit of a dimension that a model leaves open.
 constexpr std::uint64_t most_ranked = 100'000;   // Values of an output that are ranked.
 constexpr std::uint64_t most_ranked_of_row = 1000;
 

@@ -47,7 +47,7 @@ inline std::string_view kind_of(const dom::element& e) {
 
 /// The place of fields, formatted only for errors.
 struct place {
-  std::string_view list{};  ///< The list whose element `index` has the fields; empty: the body.
+  std::string_view list{};  ///< The list with the fields in its element `index`; empty: the body.
   std::size_t index = 0;
   std::string_view inner{};  ///< "parameters.", if they are in there.
 

@@ -24,7 +24,7 @@ namespace dom = simdjson::dom;
 using runtime::size_dimension;
 using runtime::tensor_info;
 
-constexpr std::int64_t most_values = std::int64_t{1} << 24U;  // Of a tensor of one input row.
+constexpr std::int64_t most_values = std::int64_t{1} << 24U;  // Limit of a tensor of one input row.
 constexpr std::int64_t usual_max_size = 64;                   // If the server does not say.
 
 /// Reads a server's metadata of one model.

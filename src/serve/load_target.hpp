@@ -20,7 +20,7 @@ inline constexpr std::size_t load_variants = 16;
 struct load_body {
   std::vector<std::byte> row;  ///< Its input, in the layout of `runtime::row_layout`.
   std::string text;
-  std::size_t json_length = 0;  ///< Of a binary one; 0: all is JSON.
+  std::size_t json_length = 0;  ///< Length of the JSON part; 0: all is JSON.
 };
 
 struct load_target {

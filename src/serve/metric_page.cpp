@@ -97,7 +97,7 @@ struct metric_page::passing {
   struct place {
     std::string name;  // Empty: free.
     std::weak_ptr<const metric_owner> owner;
-    std::uint64_t serial = 0;  // Of its latest owner.
+    std::uint64_t serial = 0;  // Serial of its latest owner.
   };
   std::map<counted_by, std::vector<place>> places;  // By kind and index.
 };

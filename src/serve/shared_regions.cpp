@@ -20,7 +20,7 @@ namespace {
 
 using namespace json;
 
-constexpr std::size_t longest_name = 255;  // Of a region, and of a segment in the system.
+constexpr std::size_t longest_name = 255;  // Limit for regions, and for segments in the system.
 
 bool is_name(std::string_view name) {
   return !name.empty() && name.size() <= longest_name && std::ranges::none_of(name, [](char c) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Deferred scheduling that adapts to what it measures: `adaptive_scheduler` and its policies.
+/// Deferred scheduling that adapts to measurements: `adaptive_scheduler` and its policies.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -41,8 +41,8 @@ struct adaptive_options {
   double blocked_others = 0.25;
   /// A blocked model's batches also wait for batches at least this many times as long; at least 0.
   double blocked_length = 1.1;
-  /// Efficiency that a blocked model may give up, per unit of idle fraction above `blocked_idle`;
-  /// at least 0.
+  /// Efficiency that a blocked model may give up, per idle fraction above `blocked_idle`; at least
+  /// 0.
   double blocked_loss = 2;
   /// Urgency gained per 0.01 of bad rate, up to 0.03, in typical batch times; at least 0.
   double boost = 0.05;
@@ -75,8 +75,7 @@ struct adaptive_options {
 };
 
 /// How crowded a model's pool is by many other models, 0 to 1: the fraction of the devices that the
-/// others need, to the 16th power. Near 0 for up to a handful of models, 0.65 for one of 37 equal
-/// ones.
+/// others need, to the 16th power. Near 0 for up to a handful of models, 0.65 with 37 equal ones.
 [[nodiscard]] inline double crowding(const load_view& load) noexcept {
   const double others = 1 - load.device_part;
   const double fourth = others * others * others * others;
@@ -84,8 +83,7 @@ struct adaptive_options {
 }
 
 /// How little a model can rely on regular turns, 0 to 1, because its arrivals vary or because it is
-/// one of many. At 0 the staggered schedule is already the best one, and every deviation from it
-/// loses.
+/// one of many. At 0 the staggered schedule is the best one, and every deviation loses.
 [[nodiscard]] inline double irregularity(const load_view& load) noexcept {
   return std::max(std::min(1.0, load.variability), crowding(load));
 }

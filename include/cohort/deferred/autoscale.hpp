@@ -97,8 +97,7 @@ struct work_demand {
 /// if models share them (batches are indivisible), and room for chance. The three constants are
 /// fitted to searches in virtual time with `adaptive` on random loads, and hold on others:
 /// bench/sim/autoscale_bars. Other policies, bursts and noise need more.
-/// @param factor Multiplies the result. @param growth Multiplies the load. Both above 0. @returns 1
-/// to 10⁶.
+/// @param factor Scales the result. @param growth Scales the load. Both above 0. @returns 1 to 10⁶.
 [[nodiscard]] inline std::uint32_t devices_needed(std::span<const model_demand> models,
                                                   double factor = 1, double growth = 1) noexcept {
   const auto needed = [&](double n) {

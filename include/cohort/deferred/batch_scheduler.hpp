@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The interface that engines, loops and simulations require of a scheduler: the `batch_scheduler`
+/// The requirements of engines, loops and simulations on a scheduler: the `batch_scheduler`
 /// concept.
 #pragma once
 

@@ -78,9 +78,9 @@ struct batch {
 /// Carries out a scheduler's decisions, during the scheduler's own calls and on their thread:
 /// * `dispatch(batch&&)`: run this on its device, behind its present work; call `on_complete`
 ///   later.
-/// * `drop(request&)`: the request can no longer be in time; it is idle and belongs to the caller
-///   again, who may destroy it. Must not call back into the scheduler or throw: it is called in the
-///   middle of a decision. Models: the sinks of `engine::basic_engine_core`.
+/// * `drop(request&)`: the request can no longer be in time; it is idle and the caller's again, and
+///   may be destroyed. Must not call back into the scheduler or throw: it is called in the middle
+///   of a decision. Models: the sinks of `engine::basic_engine_core`.
 template <class S>
 concept scheduler_sink = requires(S& s, batch&& b, request& r) {
   { s.dispatch(std::move(b)) } noexcept;

@@ -19,7 +19,7 @@ namespace cohort::deferred {
 
 /// Devices and the work of their entries. A device of capacity c has c entries and runs one batch
 /// in each at a time. For a candidate it finds an entry of the free device with the fewest running
-/// batches, then the smallest id, slow devices last; or else the entry whose batch ends first, if
+/// batches, then the smallest id, slow devices last; or else the entry that becomes free first, if
 /// that is within the candidate's lead. An entry may have one batch sent ahead, unless that is off;
 /// if its batch overruns, it is free once the end is reported. A value: owns no thread, reads no
 /// clock. Cost: O(log devices + devices / 64 + capacity) a call, no allocation except in `add`.
@@ -143,7 +143,7 @@ class device_entries {
     found.entry = static_cast<std::uint32_t>(std::ranges::find_if(entries, ends) - entries.begin());
     return true;
   }
-  /// Whether a batch of `c` may be sent to an entry whose batch is about to end.
+  /// Whether a batch of `c` may be sent to an entry before its running batch ends.
   [[nodiscard]] bool may_send_ahead(const candidate& c) const noexcept {
     return c.lead > duration{0} && sends_ahead_;
   }
@@ -174,8 +174,7 @@ class device_entries {
     of(at).reserved = false;
     refresh(at.device);
   }
-  /// Marks an idle entry as busy with work from elsewhere that should end at `until`, not before
-  /// `now`.
+  /// Marks an idle entry as busy with other work that should end at `until`, not before `now`.
   void occupy(device_entry at, time_point until, time_point now) noexcept {
     COHORT_ASSERT(of(at).is_idle() && until >= now);
     put(of(at), 1, now, until - now);

@@ -68,8 +68,8 @@ struct foreseen {
 /// until the window opens: until then a batch of all requests is in time, so it contains them all.
 /// The policy's knowledge of load and pool changes only with batches, which arrivals do not cause,
 /// and with the ticks of the measured rate. If the answer is not known, the window counts as open.
-/// A value of references; usable on any thread while their objects do not change. Source: none of
-/// the papers.
+/// A value of references; any thread, while their objects do not change. Source: none of the
+/// papers.
 template <window_policy Window, gather_policy Gather>
 class foresight {
  public:
@@ -95,8 +95,7 @@ class foresight {
     time_point opens = std::min(latest, window_.opens(view));
     if (m_.longest_wait != unbounded) opens = std::min(opens, first.arrival + m_.longest_wait);
     if constexpr (following_pool<Window>) {
-      // The policy is asked again some time after the first request arrives, and may answer
-      // differently.
+      // The policy is asked again some time after the first arrival, and may answer differently.
       if (m_.queue.empty() && opens > first.arrival + Window::looks_again) opens = distant_past;
     }
     return {.send_at = opens - lead, .send_by = latest - delays_.before(size), .lead = lead};

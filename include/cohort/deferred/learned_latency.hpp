@@ -72,7 +72,7 @@ class learned_latency {
   [[nodiscard]] const latency_curve& run() const noexcept { return run_; }
   /// The same plus the delay before the start.
   [[nodiscard]] const latency_curve& sent() const noexcept { return is_delayed_ ? sent_ : run_; }
-  /// What was learned from all batches, whether or not it is applied.
+  /// Learned from all batches, whether or not it is applied.
   [[nodiscard]] const latency_estimator& batches() const noexcept { return batches_; }
   /// Factor that it applies to the profile at a size; 1 if nothing is applied.
   [[nodiscard]] double correction(std::uint32_t size) const noexcept {

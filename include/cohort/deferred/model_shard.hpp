@@ -189,7 +189,7 @@ class basic_model_shard {
     });
   }
 
-  /// Adds the time of an ended batch; its model may be gone. Candidates are updated by the next
+  /// Adds the time of an ended batch; its model may be gone. Candidates follow at the next
   /// `advance`.
   void on_measured(const batch_time& t, time_point now) noexcept {
     if (!is_served(t.model)) return;
@@ -344,8 +344,7 @@ class basic_model_shard {
     }
   }
 
-  /// Just after the latest start: at it the candidate is still valid, and the timer would re-arm
-  /// forever.
+  /// Just after the latest start: at it the candidate is valid, and the timer would re-arm forever.
   static time_point too_late(const candidate& c) noexcept { return c.send_by() + duration{1}; }
 
   template <shard_sink Sink>
@@ -357,8 +356,7 @@ class basic_model_shard {
     request& r = m.queue.pop();
     r.state = request_state::idle;
     m.dropped();
-    // Without grants its view of the pool would never change, and a starved model might stay
-    // starved.
+    // Without grants its view of the pool would stay old, and a starved model starved.
     m.load.pool = sink.pool(r.model);
     m.forget();
     sink.drop(r);

@@ -115,8 +115,7 @@ class reach {
   }
 
  private:
-  /// Out of line and with values as arguments, so that callers of `finish` keep a `reach` in
-  /// registers.
+  /// Out of line, with values as arguments, so callers of `finish` keep a `reach` in registers.
   [[nodiscard, gnu::noinline]] static time_point finish_behind(const latency_curve& run,
                                                                const latency_curve& sent,
                                                                time_point now, time_point free_at,
@@ -253,8 +252,7 @@ concept priority_policy = std::copyable<P> && requires(const P& p, const batch_v
   { p.urgency(b) } noexcept -> std::same_as<time_point>;
 };
 
-/// The candidate with the earliest latest start comes first. Source: Symphony, Algorithm 1, line
-/// 22.
+/// The earliest latest start comes first. Source: Symphony, Algorithm 1, line 22.
 struct earliest_latest {
   [[nodiscard]] constexpr time_point urgency(const batch_view& b) const noexcept {
     return b.deadline - b.latency;

@@ -88,7 +88,7 @@ class pool_meter {
   double idle_time_ = 0;                // Since `period_`, as a multiple of the whole pool.
   time_point measured_ = distant_past;
   time_point period_ = distant_past;
-  double length_ = 0;  // Of recent batches in seconds, and of its square.
+  double length_ = 0;  // Sum of recent batch lengths in seconds, and of their squares.
   double length_squares_ = 0;
   std::vector<double> work_;  // By model: recent device time, in growing units; and its sums.
   double weight_ = 1;

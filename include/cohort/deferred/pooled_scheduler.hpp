@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Deferred scheduling in which each model may use only some of the devices.
+/// Deferred scheduling with pools: each model may use only some of the devices.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -33,7 +33,7 @@ using pool_id = strong_id<struct pool_tag>;
 /// the models of all pools, and each pool has its own rank; a pool without events costs nothing.
 /// The caller numbers pools densely from 0; a pool's memory is allocated at its first use. With
 /// pool 0 alone it decides as `basic_scheduler` does. Same sink, same guarantees. Thread safety:
-/// none. Complexity: that of `basic_scheduler` for the devices and models of one pool, plus O(log
+/// none. Complexity: that of `basic_scheduler` for one pool's devices and models, plus O(log
 /// pools).
 template <window_policy Window = frontrun, gather_policy Gather = drop_head,
           target_policy Target = staggered_target, priority_policy Priority = earliest_latest>

@@ -45,8 +45,7 @@ class request_queue {
     return *at(position).waiting;
   }
 
-  /// Adds a request under a deadline, which may differ from its own by network delays. Must not be
-  /// full.
+  /// Adds a request under a deadline, which may differ from its own by network delays. Not if full.
   void push(request& r, time_point deadline) noexcept {
     COHORT_ASSERT(!is_full());
     entry* const ring = ring_.data();

@@ -10,9 +10,9 @@
 
 namespace cohort::deferred {
 
-/// Compares the time at which a driver was asked to call with the time of the call. A call for
-/// another event before the timer is due counts as on time. Follows the last few hundred wakes.
-/// O(1). Allocates only when made. Thread safety: none.
+/// Compares the requested time of a driver's call with its actual time. A call for another event
+/// before the timer is due counts as on time. Follows the last few hundred wakes. O(1). Allocates
+/// only when made. Thread safety: none.
 class wake_lateness {
  public:
   /// Notes that the driver called at `now`. @returns Whether `margin()` may have changed.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The interfaces that an engine joins: what runs batches (`backend`, which reports their ends to a
-/// `completion_target`), what receives outcomes (`completion_context`), and what its core requires
-/// of the loop (`engine_sink`).
+/// The interfaces that an engine joins: `backend` runs batches and reports their ends to a
+/// `completion_target`, `completion_context` receives outcomes, and `engine_sink` is the loop as
+/// seen by the engine's core.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -78,9 +78,8 @@ concept probe_abandoning_backend = probing_backend<B> && requires(B& b, device_i
   { b.abandon_probe(d, m) } noexcept;
 };
 
-/// A backend whose devices are threads of this process: `load_of(device)`, called on the loop's
-/// thread for a device with an overdue batch, returns how much processor time these threads have
-/// had.
+/// A backend with devices that are threads of this process: `load_of(device)`, called on the loop's
+/// thread for a device with an overdue batch, returns the processor time of these threads.
 template <class B>
 concept load_telling_backend = backend<B> && requires(B& b, device_id d) {
   { b.load_of(d) } noexcept -> std::same_as<runtime::thread_load>;
@@ -179,8 +178,7 @@ class end_report {
 };
 
 /// Calls `handler(request&, outcome)` at once, on the loop's thread: for handlers of a microsecond
-/// or so, or that post to their own executor. An exception ends the handler; it is counted and
-/// discarded.
+/// or so, or that post to their own executor. Exceptions are counted and discarded.
 template <class Handler>
 class inline_completion {
  public:

@@ -32,8 +32,7 @@ struct health_options {
   /// `floor`; at least 1, and above 0.
   double factor = 3;
   duration floor = std::chrono::milliseconds{250};
-  /// It hangs when a batch has run for this many times as long as that; at least 1. Stragglers
-  /// return.
+  /// It hangs when a batch has run this many times as long; at least 1. Stragglers return.
   double patience = 4;
   /// If its thread lacks processor time, a suspect batch gets as much extra time as the thread has
   /// lacked since, up to this multiple of the limit; at least 1, which means no extra time.
@@ -44,9 +43,9 @@ struct health_options {
   /// Time until the first probe, and longest time between probes, which doubles each time; above 0.
   duration first_probe = std::chrono::milliseconds{100};
   duration longest_probe = std::chrono::seconds{60};
-  /// Maximum retries of a repeatable request whose batches failed, all on one device. A request
-  /// that fails on a second device is not retried; if there is only one device it is retried once.
-  /// 0 to 255.
+  /// Maximum retries of a repeatable request after failed batches, all on one device. A request
+  /// that fails on a second device is not retried; with only one device it is retried once. 0 to
+  /// 255.
   std::uint32_t retries = 3;
   /// Whether a model is suspended for a while if its requests took several devices out of service
   /// (`model_costs`).
@@ -144,8 +143,7 @@ class device_health {
 
   /// Notes that a batch was sent. @param start Earliest start. @param expected Longest expected run
   /// time.
-  /// @param allowed Replaces `expected` for this batch if it is longer; not for the device's other
-  /// work.
+  /// @param allowed Replaces `expected` for this batch, but not for other work, if it is longer.
   void on_dispatch(device_entry at, time_point start, duration expected,
                    duration allowed = duration{0}) noexcept {
     lane& l = lane_of(at);
@@ -195,8 +193,7 @@ class device_health {
   [[nodiscard]] bool is_probing(device_id d) const noexcept {
     return d.index() < devices_.size() && devices_[d.index()].is_probing;
   }
-  /// Notes that the probe ended. @returns Whether the device may get work again: not after a probe
-  /// that hung.
+  /// Notes that the probe ended. @returns Whether the device may get work again: not if it hung.
   bool on_probe(device_id id, bool failed, time_point now) noexcept {
     device& d = devices_[id.index()];
     COHORT_ASSERT(d.is_probing);
@@ -279,8 +276,7 @@ class device_health {
     }
     return std::nullopt;
   }
-  /// Notes that the hung batches of an entry could not be abandoned yet: reports them again after
-  /// `floor`.
+  /// Notes that hung batches could not be abandoned yet: reports them again after `floor`.
   void postpone(device_entry at, time_point now) noexcept {
     lane_of(at).due = now + options_.floor;
     refresh(at.device);

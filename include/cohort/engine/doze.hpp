@@ -74,7 +74,7 @@ class doze {
 
  private:
   struct model {
-    std::uint64_t sleep = 0;  // The sleep in which they came.
+    std::uint64_t sleep = 0;  // The sleep during their arrival.
     deferred::unseen_requests unseen{};
   };
 

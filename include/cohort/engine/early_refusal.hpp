@@ -18,8 +18,7 @@
 
 namespace cohort::engine {
 
-/// When requests are refused on arrival. docs/engine/refusal.md describes the effect of the
-/// defaults.
+/// When requests are refused on arrival. docs/engine/refusal.md describes the defaults.
 struct refusal_options {
   bool is_on = true;
   /// A model is overloaded if this fraction of its recent requests, and at least 16, were dropped

@@ -40,7 +40,7 @@ namespace cohort::engine {
 /// repeatable and time allows; otherwise they end `failed`. Requests of a hung batch end `failed`,
 /// and those of a batch sent behind it are treated as if it had failed; both only if the sink can
 /// make the device release their memory (`abandon`), after which its reports about them are
-/// ignored. A model whose requests take several devices out of service is suspended for a while
+/// ignored. A model that takes several devices out of service is suspended for a while
 /// (`model_costs`): its requests are refused. Requests of an overloaded model that could not be in
 /// time are refused at once (`early_refusal`), if the scheduler is a `foreseeing_scheduler`. Cost:
 /// that of the scheduler; allocates only in `add_*`. Thread safety: none.

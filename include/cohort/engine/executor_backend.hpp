@@ -24,10 +24,10 @@ namespace cohort::engine {
 /// How a model runs its batches on a device. Semantics: `lane` and `instance` are constructed from
 /// a `device_spec` on any thread, then belong to the loop's. `join` attaches an instance to the
 /// lane of its device. `launch` starts a batch there and reports its end; it may report single
-/// requests earlier. `abandon` returns whether from now on nothing touches the requests of a batch,
-/// whose end is still reported. `warm_up` runs one row and calls `done`; `abandon_warm_up` asks
-/// that row to end early, failing. If `is_driven`, an instance also has `next_wake()`,
-/// `advance(now)` and `cancel(request, now)`. Models: `whole_batch`, `staged`.
+/// requests earlier. `abandon` returns whether from now on nothing touches the requests of a batch;
+/// its end is still reported. `warm_up` runs one row and calls `done`; `abandon_warm_up` asks that
+/// row to end early, failing. If `is_driven`, an instance also has `next_wake()`, `advance(now)`
+/// and `cancel(request, now)`. Models: `whole_batch`, `staged`.
 template <class P, class E, class M>
 concept batch_pipeline =
     requires(typename P::template instance<E, M>& x, typename P::template lane<E>& l,
@@ -44,7 +44,7 @@ concept batch_pipeline =
     };
 
 /// Runs batches of an engine on executors: a device of the engine is a share of one of them, with
-/// an instance of each model on it. Requests must be `tensor_request`s whose spans have the model's
+/// an instance of each model on it. Requests must be `tensor_request`s with spans of the model's
 /// sizes. Only preparing and adding allocate. Slow steps can be prepared on any thread and added
 /// later, while other models are served. Thread safety: `prepare_*` from any thread; all else
 /// except `bind` on the loop's thread; see the `setup` of `basic_engine::add_device` and
@@ -115,7 +115,7 @@ class executor_backend {
   void add_device(device_id id, const device_spec& spec = {}) {
     add_device(id, prepare_device(spec));
   }
-  /// Takes away a device whose last batch was reported. Its destructor waits for its streams.
+  /// Takes away a device after the report of its last batch. Its destructor waits for its streams.
   [[nodiscard]] prepared_device take_device(device_id id) noexcept {
     return std::move(devices_[id.index()]);
   }
@@ -135,7 +135,7 @@ class executor_backend {
   void add_model(model_id id, device_id on, model_type m) {
     add_model(id, on, prepare_model(std::move(m), devices_[on.index()]->spec));
   }
-  /// Takes away a model on a device, whose last batch was reported.
+  /// Takes away a model on a device after the report of its last batch.
   [[nodiscard]] prepared_model take_model(model_id id, device_id on) noexcept {
     return std::move(devices_[on.index()]->models[id.index()]);
   }

@@ -130,7 +130,7 @@ class inbox {
     return closed_;
   }
 
-  /// Swaps the messages with `empty`, whose lists must be empty; their memory is reused.
+  /// Swaps the messages with `empty`, which must have empty lists; their memory is reused.
   /// @returns Whether there were any. Concurrent posts may be left for the next call; before
   /// sleeping, the loop checks again under the lock.
   bool take(messages& empty) noexcept {

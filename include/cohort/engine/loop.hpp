@@ -365,8 +365,8 @@ class basic_loop {
   model_doors doors_;
   inbox inbox_;
   inbox::messages taken_;
-  std::uint64_t told_changes_ = 0;  // Of the devices in service.
-  std::uint64_t told_hangs_ = 0;    // Of the devices that hang.
+  std::uint64_t told_changes_ = 0;  // Last reported changes of devices in service.
+  std::uint64_t told_hangs_ = 0;    // Last reported changes of hung devices.
   std::atomic<std::size_t> hanging_{0};
   bool is_unbound_ = false;
   std::uint64_t failed_callbacks_ = 0;

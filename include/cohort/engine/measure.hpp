@@ -51,7 +51,7 @@ struct sized_inputs {
 struct measured_batch {
   std::uint32_t size;
   std::uint32_t batch;
-  duration median;               ///< Of the whole runs.
+  duration median;               ///< Median of the whole runs.
   duration least;                ///< Shortest time of the work itself: see `measurement::busy`.
   std::vector<duration> stages;  ///< The median of each stage.
 };
@@ -109,7 +109,7 @@ template <runtime::executor Executor, runtime::staged_model<typename Executor::s
   return out;
 }
 
-/// Measures a model whose inputs have one size. @param rows As for `set_inputs`.
+/// Measures a model with inputs of one size. @param rows As for `set_inputs`.
 template <runtime::executor Executor, runtime::staged_model<typename Executor::stream> Model>
 [[nodiscard]] std::vector<measured_batch> measure(Executor& e, Model& m,
                                                   std::span<const std::byte> rows,

@@ -23,8 +23,7 @@ namespace cohort::engine {
 struct measurement {
   duration whole;                ///< From the first call to the completion.
   std::vector<duration> stages;  ///< Between the ends of the stages, on the stream.
-  /// The part of `whole` that the work itself took, without other programs on its core; all of it
-  /// if unknown.
+  /// The work's own part of `whole`, without other programs on its core; all of it if unknown.
   duration busy;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Finds models whose requests make devices hang or fail: `model_costs`.
+/// Finds models that make devices hang or fail: `model_costs`.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -15,13 +15,13 @@
 
 namespace cohort::engine {
 
-/// Records whose batch ran when a device was taken out of service (a cost), and decides which model
-/// to suspend. Devices that fail by themselves meet models in proportion to their batches. So if a
-/// model with the share s of all batches has had k of the last n costs, each of its own within a
-/// minute of its previous one, chance alone explains that with a probability of at most exp(-n D),
-/// where D = f ln(f/s) + (1-f) ln((1-f)/(1-s)) and f = k/n > s. A model is suspended once it has
-/// cost two devices and that probability is at most 1/20: after two costs in a row with a share of
-/// 1/5, after five with 1/2, and never if it has nearly all batches; costs of other models in
+/// Records the model of each batch that took a device out of service (a cost), and decides which
+/// model to suspend. Devices that fail by themselves meet models in proportion to their batches. So
+/// if a model with the share s of all batches has had k of the last n costs, each of its own within
+/// a minute of its previous one, chance alone explains that with a probability of at most exp(-n
+/// D), where D = f ln(f/s) + (1-f) ln((1-f)/(1-s)) and f = k/n > s. A model is suspended once it
+/// has cost two devices and that probability is at most 1/20: after two costs in a row with a share
+/// of 1/5, after five with 1/2, and never if it has nearly all batches; costs of other models in
 /// between weaken the evidence. Repeated costs of one device count once, as the device may be at
 /// fault, unless it is the only one. After a suspension another device within a minute suffices,
 /// for twice as long. Models that count as one share their batches, costs and suspensions. A value:
@@ -99,7 +99,7 @@ class model_costs {
     return r.lasts;
   }
   /// Calls `f(model_id)` for the model and all that count as one with it, including removed ones
-  /// whose ids are not reused.
+  /// unless their ids were reused.
   template <class F>
   void for_each_like(model_id m, F f) const noexcept {
     for (std::uint32_t i = 0; i < models_.size(); ++i) {
@@ -145,8 +145,8 @@ class model_costs {
 
   std::vector<entry> models_;
   std::vector<record> records_;
-  std::uint64_t batches_ = 0;  // Of all models.
-  std::uint64_t costs_ = 0;    // Of all models.
+  std::uint64_t batches_ = 0;  // Batches of all models.
+  std::uint64_t costs_ = 0;    // Costs of all models.
 };
 
 }  // namespace cohort::engine

@@ -89,8 +89,7 @@ class model_doors {
     d.max_request_size.store(max_request_size, std::memory_order_relaxed);
     d.least_time.store(models.least_time(id), std::memory_order_relaxed);
     d.has_device.store(has_device, std::memory_order_relaxed);
-    // `waiting` stays: requests on their way to an earlier model with this id are counted and will
-    // leave.
+    // `waiting` stays: requests on the way to an earlier model with this id are counted and leave.
     d.open.store(true, std::memory_order_release);
   }
   /// Closes it. @param gone Returned by `removed`.

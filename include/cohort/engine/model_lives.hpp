@@ -20,19 +20,17 @@ namespace cohort::engine {
 struct model_config {
   deferred::model_config scheduling;
   std::uint32_t max_request_size = UINT32_MAX;  ///< Largest `request::size` accepted; at least 1.
-  /// Whether running a request twice is harmless: then requests of a failed or hung batch are
-  /// retried.
+  /// Whether a request may run twice: then those of a failed or hung batch are retried.
   bool is_repeatable = false;
   /// Models with the same value, in any numbering, are instances of one: the health rules count the
   /// devices that their requests cost together, and suspend all of them at once. By default a model
   /// counts alone. With several threads (`sharded_engine`) nothing is suspended.
   std::optional<model_id> counts_as{};
-  /// Minimum run time that the health rules expect of a batch. For models whose run times vary more
-  /// than their sizes say.
+  /// Minimum run time that the health rules expect of a batch. For models with run times that vary
+  /// more than their sizes say.
   duration longest_run{0};
 
-  /// Checks the fields that are not the scheduler's.  @throws config_error If a field is outside
-  /// its range.
+  /// Checks the engine's own fields.  @throws config_error If a field is outside its range.
   void validate() const {
     expects(max_request_size > 0, "model_config: max_request_size must be at least 1");
     expects(longest_run >= duration{0}, "model_config: longest_run must be at least 0");

@@ -74,13 +74,12 @@ concept loads_partition_models = requires(L& load, model_id m, device_id gpu, de
 };
 }  // namespace requirement
 
-/// An engine with pools, in which models and devices are added and removed while it runs.
-/// Semantics: `add_device(setup, pool)` and `add_model(config, setup, pool)` call `setup(id)` on
-/// the engine's thread before anything runs there; `remove_model(id, gone)` calls `gone()` there
-/// when its last request has ended; `run_inside(action)` runs an action there and waits for it;
-/// `has_device(id)` returns from any thread whether a device of the model's pool is in service,
-/// until the model is gone. Models: `basic_engine` and `manual_engine` over a
-/// `deferred::basic_pooled_scheduler`.
+/// An engine with pools that adds and removes models and devices while it runs. Semantics:
+/// `add_device(setup, pool)` and `add_model(config, setup, pool)` call `setup(id)` on the engine's
+/// thread before anything runs there; `remove_model(id, gone)` calls `gone()` there when its last
+/// request has ended; `run_inside(action)` runs an action there and waits for it; `has_device(id)`
+/// returns from any thread whether a device of the model's pool is in service, until the model is
+/// gone. Models: `basic_engine` and `manual_engine` over a `deferred::basic_pooled_scheduler`.
 template <class E>
 concept pooled_engine = requires(E& e, void (*setup)(device_id), deferred::pool_id pool,
                                  std::uint32_t capacity, model_id id, void (*gone)(), device_id d,
@@ -93,8 +92,8 @@ concept pooled_engine = requires(E& e, void (*setup)(device_id), deferred::pool_
   { e.add_model(std::move(c), setup, pool) } -> std::same_as<model_id>;
 } && requirement::tells_of_devices<E>;
 
-/// A backend whose devices are partitions. Semantics: `prepare_device(spec)` is slow, may run on
-/// any thread, and returns a `prepared_device`; adding, taking away and warming up belong to the
+/// A backend with partitions as devices. Semantics: `prepare_device(spec)` is slow, may run on any
+/// thread, and returns a `prepared_device`; adding, taking away and warming up belong to the
 /// engine's thread. `warm_up(model, device, done)` runs the model once, then completes `done`.
 /// Models: `executor_backend`, `profile_backend`.
 template <class B>

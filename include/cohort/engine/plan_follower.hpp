@@ -57,8 +57,7 @@ struct follower_options {
 /// the end of the period, so that an intermittent one does not cause a transition each time.
 /// Without a planner the plan stays; its parts not yet in service follow where possible, and on
 /// that GPU when it is back. Thread safety: `arrived` and `ended` from any thread; the rest from
-/// one thread. Complexity: `arrived` and `ended` O(1); `advance` that of the planner and the
-/// applier.
+/// one thread. Complexity: `arrived` and `ended` O(1); `advance` that of planner and applier.
 template <plan_host Host, routing Router, plan_maker Planner>
 class plan_follower {
  public:
@@ -85,8 +84,7 @@ class plan_follower {
     return interrupted_;
   }
 
-  /// Follows the load with plans from now on. @param planner Plans on all GPUs; must outlive the
-  /// follower.
+  /// Starts to follow the load. @param planner Plans on all GPUs; must outlive the follower.
   void follow(Planner& planner, time_point now) {
     planner_ = &planner;
     period_began_ = now;

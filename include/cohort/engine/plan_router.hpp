@@ -65,8 +65,8 @@ struct elsewhere {
 };
 
 /// Where each model is served, and the way there. A request goes to the instance with the fewest
-/// waiting requests for its planned rate, and to the others in turn if refused; never to one whose
-/// devices all hang or fail. `set` waits for submissions in progress: once it has returned, no
+/// waiting requests for its planned rate, and to the others in turn if refused; never to one
+/// without a working device. `set` waits for submissions in progress: once it has returned, no
 /// request is on its way to an instance without a route, so draining it loses none. Thread safety:
 /// any thread; a shared lock is held for one submission. Complexity: O(instances of the model);
 /// submitting allocates nothing.

@@ -85,7 +85,7 @@ class profile_backend {
   void add_model(model_id id, device_id /*device*/, latency_curve latency) {
     add_model(id, std::move(latency));
   }
-  /// Takes away a device whose last batch was reported.
+  /// Takes away a device after the report of its last batch.
   void take_device(device_id id) noexcept { devices_[id.index()].clear(); }
   void take_model(model_id id, device_id /*device*/) noexcept { models_[id.index()].reset(); }
 

@@ -119,8 +119,7 @@ class request_rows {
     copy_rows(staging_.in() + tag * input_bytes_, input_bytes_, r);
     return tag;
   }
-  /// Adds a row of zeros, which belongs to no batch and calls `done` when it ends. @returns Its
-  /// tag.
+  /// Adds a row of zeros, in no batch, which calls `done` when it ends. @returns Its tag.
   std::uint64_t add_zeros(runtime::completion& done) noexcept {
     const std::uint64_t tag = take({.done = &done});
     std::memset(staging_.in() + tag * input_bytes_, 0, input_bytes_);

@@ -38,8 +38,8 @@ template <class Model, class Policy, class Observer>
 struct pipeline_model {
   /// Measurements of each of the model's stages.
   std::vector<std::vector<batching::stage_point>> stages{};
-  /// Of the copies in and out together, and other costs of a row beside the policy's `hand_over`;
-  /// empty: they are free. If stages are short, plans without it make rows too small.
+  /// Measurements of both copies together, and other costs of a row beside the policy's
+  /// `hand_over`; empty: they are free. If stages are short, plans without it make rows too small.
   std::vector<batching::stage_point> copies{};
   batching::copy_rule copy = batching::copy_rule::apart;
   std::uint32_t batch_max = 1;  ///< Maximum rows of a batch; at least the scheduler's largest.

@@ -60,8 +60,8 @@ concept needs_pinned_memory = requires(E& e, std::size_t bytes) {
   { e.allocate_pinned(bytes).data() } -> std::same_as<std::byte*>;
 };
 
-/// An executor whose buffers the host may read and write like its own memory while no work uses
-/// them: `E::buffers_are_host_memory`. Rows are written there directly.
+/// An executor with buffers that the host may read and write while no work uses them:
+/// `E::buffers_are_host_memory`. Rows are written there directly.
 template <class E>
 concept has_host_buffers =
     !needs_pinned_memory<E> && requires { requires E::buffers_are_host_memory; };

@@ -78,7 +78,7 @@ struct whole_batch {
                                                   // request has all.
     std::vector<std::span<std::byte>> outputs;    // Their outputs.
     std::vector<std::uint8_t> unfit;              // By row: values that cannot be computed.
-    std::size_t output_bytes = 0;                 // Of a row.
+    std::size_t output_bytes = 0;                 // Bytes of one row.
 
     [[nodiscard]] bool is_one_request() const noexcept { return requests.size() == 1; }
     /// State of request i: if it has all rows, unfit if one of them is.
@@ -140,7 +140,7 @@ class whole_batch::lane {
     std::atomic<bool> given_up{false};
     bool refused = false;
     batch_ticket at;
-    batch_rows<Executor>* rows = nullptr;  // Of the running batch.
+    batch_rows<Executor>* rows = nullptr;  // Rows of the running batch.
   };
 
   /// Passes results to their requests. Requests without one end, mostly through their own fault.

@@ -35,8 +35,7 @@ class byte_ledger {
   std::atomic<std::size_t> held_{0};
 };
 
-/// One owner's bytes in a ledger; returned when it is destroyed. Thread safety: one thread at a
-/// time.
+/// One owner's bytes in a ledger; returned at its end. Thread safety: one thread at a time.
 class held_bytes {
  public:
   held_bytes() = default;

@@ -12,7 +12,7 @@
 
 namespace cohort::serve {
 
-/// What a server waits for on a connection.
+/// The event that a server waits for on a connection.
 enum class awaited : std::uint8_t {
   nothing,  ///< The server itself must act.
   request,  ///< The first byte of another request on a kept connection.
@@ -109,7 +109,7 @@ class connection_clock {
   awaited what_ = awaited::nothing;
   time_point due_;
   time_point silent_;
-  duration credit_;  ///< Of the answer, while the client has all of it so far.
+  duration credit_;  ///< Credit of the answer while the client has all of it so far.
 };
 
 }  // namespace cohort::serve

@@ -119,8 +119,7 @@ class connection_places {
     const std::size_t few = held(for_one_from);
     return slowest(few, networks_.size() + (few == 0 ? 1 : 0), now);
   }
-  /// The connection that makes way so that spare places become free again; null: none, or none need
-  /// be.
+  /// The connection that makes way so that spare places become free again; or null.
   [[nodiscard]] Connection* makes_way(time_point now) const noexcept {
     return held_ > most_ ? slowest(0, networks_.size(), now) : nullptr;
   }
@@ -158,8 +157,7 @@ class connection_places {
   [[nodiscard]] bool is_slow(const place& p, time_point now) const noexcept {
     return now - p.silent_since_ >= patience_;
   }
-  /// Of networks that hold more than `few` and more than an equal share, given this number of
-  /// networks.
+  /// Of networks that hold more than `few` and, with `networks` of them, an equal share.
   [[nodiscard]] Connection* slowest(std::size_t few, std::size_t networks,
                                     time_point now) const noexcept {
     const auto may_give = [&](std::size_t held) { return held > std::max(few, most_ / networks); };

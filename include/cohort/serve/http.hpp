@@ -21,8 +21,7 @@ namespace cohort::serve {
 struct http_timeouts {
   double header_s = 10;  ///< For a complete header, from its first byte or the connection's start.
   /// For the next request on a kept connection. Answers announce it (`Keep-Alive: timeout=`, in
-  /// whole seconds); the connection is kept two seconds longer, so that a timely request is
-  /// accepted.
+  /// whole seconds); the connection is kept two seconds longer, for requests in time.
   double idle_s = 75;
   double read_s = 10;   ///< Without a byte of a body.
   double write_s = 10;  ///< Without the client taking a byte of its answer.
@@ -32,11 +31,11 @@ struct http_timeouts {
 };
 
 struct http_options {
-  std::string name = "server";  ///< Of the program, for log lines.
+  std::string name = "server";  ///< Name of the program, for log lines.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one.
   std::size_t header_limit = std::size_t{16} << 10U;
-  std::size_t body_limit = std::size_t{16} << 20U;  ///< Of the body as sent, and decompressed.
+  std::size_t body_limit = std::size_t{16} << 20U;  ///< Limit of a body, as sent and decompressed.
   http_timeouts timeouts{};
   /// How long a drain waits for a request on a new connection, or one that has begun to arrive: an
   /// accepted client should be served, one that only holds a connection open should not.
@@ -51,8 +50,7 @@ struct http_options {
   /// needs more than the total 413.
   std::size_t max_held_bytes = 0;
   std::string held_bytes_option = "max_held_bytes";  ///< The users' name for that limit.
-  /// In addition, 32 connections that were answered early may send the rest of their requests,
-  /// unread.
+  /// Another 32 that were answered early may send the rest of their requests, unread.
   std::size_t max_connections = 1024;
   std::size_t probe_connections = 8;  ///< In addition, for probe paths.
   /// Seconds without progress by a client before its connection may have to make way: see

@@ -36,8 +36,7 @@ struct model_meta {
   std::vector<runtime::tensor_info> inputs;   ///< At least one.
   std::vector<runtime::tensor_info> outputs;  ///< None for models that are emulated in time only.
   duration slo{0};  ///< Latency target, from a request's arrival to its answer.
-  /// As in `runtime::model_interface`. If open, the maximum length of a `size_dimension`; 1: any
-  /// length.
+  /// As in `runtime::model_interface`. If open, the maximum of a `size_dimension`; 1: any.
   std::uint32_t max_size = 1;
   std::string version = "1";
   bool batches =
@@ -76,7 +75,7 @@ class shared_regions;
 struct shared_place {
   std::shared_ptr<const shared_region> region{};  ///< Null: it is in a body.
   std::uint64_t offset = 0;                       ///< In the region, and so is the end.
-  std::uint64_t bytes = 0;                        ///< Of an output: the maximum.
+  std::uint64_t bytes = 0;                        ///< Size; for an output the maximum.
 
   friend bool operator==(const shared_place&, const shared_place&) = default;
 };
@@ -201,8 +200,7 @@ class infer_writer {
   [[nodiscard]] const std::optional<std::size_t>& json_length() const noexcept {
     return json_length_;
   }
-  /// Once `check` is done: bytes of the answer, if known, which is the case if tensor data follows
-  /// the JSON.
+  /// Once `check` is done: bytes of the answer, known if tensor data follows the JSON.
   [[nodiscard]] std::optional<std::size_t> size() const noexcept;
   /// Appends about `bytes` more. @returns Whether there is more.
   bool append_to(std::string& out, std::size_t bytes);
@@ -244,8 +242,8 @@ class infer_writer {
   std::uint32_t rows_ = 1;
   /// The largest values of a row, for an output with only those requested.
   struct ranking {
-    std::vector<std::string> values;  ///< Of all rows.
-    std::string bytes;                ///< As binary data.
+    std::vector<std::string> values;  ///< Values of all rows.
+    std::string bytes;                ///< The values as binary data.
     std::size_t of_row = 0;
   };
   std::vector<ranking> rankings_;  // By requested output; empty if none is ranked.

@@ -24,9 +24,9 @@ struct load_options {
   std::string management_port{};
   std::string api_key{};             ///< Sent with each request; empty: none.
   double rate = 0;                   ///< Requests a second over all models; above 0.
-  double duration_s = 10;            ///< Of sending; above 0.
+  double duration_s = 10;            ///< Duration of sending; above 0.
   std::string arrivals = "poisson";  ///< poisson, uniform or gamma.
-  double shape = 1;                  ///< Of gamma gaps; in (0, 1].
+  double shape = 1;                  ///< Shape of gamma gaps; in (0, 1].
   std::vector<std::string> models;   ///< Equally likely; if empty, all of the server's.
   std::uint64_t seed = 1;
   std::size_t max_connections = 256;
@@ -58,8 +58,8 @@ struct load_tally {
   std::uint64_t timed_out = 0;     ///< 504.
   std::uint64_t failed = 0;        ///< Any other status.
   std::uint64_t connection = 0;    ///< Connection errors, and requests without an answer.
-  std::vector<double> latency_ms;  ///< Of those answered 200, from the intended send time.
-  std::vector<double> refusal_ms;  ///< Of those refused, likewise.
+  std::vector<double> latency_ms;  ///< Latencies of answers 200, from the intended send time.
+  std::vector<double> refusal_ms;  ///< Latencies of refusals, likewise.
 
   [[nodiscard]] double bad_rate() const noexcept {
     return sent == 0 ? 0 : 1 - static_cast<double>(good) / static_cast<double>(sent);
@@ -68,7 +68,7 @@ struct load_tally {
 
 /// Result of a run against a server.
 struct load_result {
-  double seconds = 0;  ///< Of sending.
+  double seconds = 0;  ///< Duration of sending.
   bool was_interrupted = false;
   std::string executor;  ///< As the server describes itself.
   std::string policy;

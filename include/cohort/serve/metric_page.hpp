@@ -168,8 +168,7 @@ class histogram : public metric_row<prometheus::Histogram> {
   void observe(double x, std::size_t owner = 0) const;
 };
 
-/// A counter by texts that are only known when they occur, such as HTTP statuses, with the label
-/// `label`.
+/// A counter by texts known only when they occur, such as HTTP statuses, under `label`.
 class text_counter {
  public:
   text_counter(metric_page& page, const metric_spec& spec);

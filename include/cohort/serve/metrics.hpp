@@ -310,8 +310,7 @@ class metrics : public metric_page {
   void refused(model_id id, refusal why) {
     refusals.add(1, id.index(), static_cast<std::size_t>(why));
   }
-  /// Counts a request that ended `latency` after its arrival, or that the loop did not accept after
-  /// all.
+  /// Counts a request that ended `latency` after its arrival, or that the loop did not take.
   void ended(model_id id, outcome how, duration latency) {
     if (how == outcome::refused) return refused(id, refusal::overloaded);
     requests.add(1, id.index(), static_cast<std::size_t>(how));

@@ -62,7 +62,7 @@ enum class managed_page : std::uint8_t { none, live, ready, metrics };
 [[nodiscard]] managed_page page_at(std::string_view path) noexcept;
 
 struct life_options {
-  std::string name = "server";  ///< Of the program, for log lines.
+  std::string name = "server";  ///< Name of the program, for log lines.
   std::string host = "127.0.0.1";
   std::optional<std::uint16_t> management_port{};  ///< 0: any free one. Empty: no such port.
   double lame_duck_s = 1;       ///< Part of the drain's time, after SIGTERM only; 0: none.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Triton's extensions for logs and traces: a server's settings, and clients' requests to change
-/// them.
+/// Triton's extensions for logs and traces: a server's settings, and changes by clients.
 #pragma once
 
 #include <cohort/serve/infer_request.hpp>
@@ -36,8 +35,7 @@ void log_only(log_levels levels) noexcept;
 
 /// The body of GET /v2/trace/setting: nothing is traced.
 [[nodiscard]] std::string_view trace_settings() noexcept;
-/// Checks the body of POST /v2/trace/setting. @returns Why it is refused; nothing if it changes
-/// nothing.
+/// Checks the body of POST /v2/trace/setting. @returns Why it is refused; nothing if it is not.
 [[nodiscard]] std::optional<protocol_error> check_trace_settings(std::string_view body);
 
 }  // namespace cohort::serve

@@ -39,11 +39,10 @@ class recent_duration {
 
 /// Limits the requests in a server, read or not. There is no limit until the first accepted request
 /// is wasted, which shows that there are more than can be served in time. From then on each request
-/// dropped or refused behind the parser lowers the limit by one, and each completion while the
-/// limit is nearly reached raises it by a tenth. So one request is parsed in vain for every ten
-/// served: the parser always supplies enough, at little waste. A late request lowers the limit by a
-/// tenth, once a round, as in TCP: its lateness was not predicted, so the machine is too slow for
-/// the load.
+/// dropped or refused behind the parser lowers the limit by one, and each completion near the limit
+/// raises it by 0.1. So one request is parsed in vain for every ten served: the parser always
+/// supplies enough, at little waste. A late request lowers it by 10 %, once a round, as in TCP: its
+/// lateness was not predicted, so the machine is too slow.
 class serving_window {
  public:
   [[nodiscard]] bool has_room(std::size_t inside) const noexcept {
@@ -78,7 +77,7 @@ class serving_window {
 
 /// The data for deciding whether a request will be in time.
 struct time_budget {
-  duration limit{0};  ///< From its arrival to its answer.
+  duration limit{0};  ///< Time from its arrival to its answer.
   duration rest{0};   ///< Measured part of it after the request is taken.
 
   /// How long it may wait. At least half of the limit whatever `rest` is, as otherwise a rest

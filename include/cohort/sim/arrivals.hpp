@@ -18,8 +18,7 @@ namespace cohort::sim {
 /// Draws the arrivals of a workload in time order. Each model has its own generator, and gaps are
 /// drawn at unit rate and then scaled: runs with one seed see the same pattern at every rate,
 /// stretched, so that chance does not disturb a search over rates. The same holds for other load
-/// steps. Deterministic for one binary, workload, rate and seed. O(log models + log steps) an
-/// arrival.
+/// steps. Deterministic by binary, workload, rate, seed. O(log models + log steps) an arrival.
 class arrival_stream {
  public:
   /// @param rate Requests a second over all models; above 0. Ignored for traces.

@@ -180,8 +180,7 @@ template <class Meets>
 }
 
 /// One run for each seed, on as many threads as there are cores; the result does not depend on
-/// their number. @param run `run_result(const workload&, const run_options&)`; callable from any
-/// thread.
+/// their number. @param run `run_result(const workload&, const run_options&)`; any thread.
 template <class Run>
 [[nodiscard]] std::vector<run_result> run_seeds(const workload& w, double rate,
                                                 const search_options& o, const Run& run) {

@@ -14,8 +14,8 @@ namespace cohort::sim {
 /// Variation of the delay of a batch's message and data on the way to their device. Policies only
 /// know the usual delay.
 struct network_jitter {
-  double sigma = 0;       ///< Of the logarithm, with the usual delay as the mean; 0 to 3.
-  duration tail{0};       ///< Extra delay of some messages; at least 0.
+  double sigma = 0;  ///< Standard deviation of the logarithm; the mean is the usual delay; 0 to 3.
+  duration tail{0};  ///< Extra delay of some messages; at least 0.
   double tail_share = 0;  ///< Fraction of these messages, 0 to 1.
 
   [[nodiscard]] bool is_none() const noexcept {

@@ -47,7 +47,7 @@ namespace detail {
   return table_latency{std::move(points)};
 }
 
-/// The arrival process for these measurements. What may be chance counts as Poisson.
+/// The arrival process for these measurements. Deviations that may be chance count as Poisson.
 [[nodiscard]] inline own_arrivals process_of(const arrival_meter::load& l) {
   if (l.gaps < 32) return {};
   const double chance = 3 * std::sqrt(8.0 / static_cast<double>(l.gaps));

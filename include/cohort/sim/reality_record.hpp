@@ -31,7 +31,7 @@ struct reality_record {
 
   std::vector<model> models;
   std::vector<device> devices;
-  std::uint64_t wakes = 0;  ///< Of the driver, by timers.
+  std::uint64_t wakes = 0;  ///< Wakes of the driver by timers.
   duration late_sum{0};
   duration late_worst{0};
 

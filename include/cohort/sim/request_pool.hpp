@@ -13,8 +13,7 @@
 
 namespace cohort::sim {
 
-/// A scheduler lost a request, which never ends, and neither does the run. The message names the
-/// request.
+/// A scheduler lost a request: it never ends, nor does the run. The message names the request.
 class lost_request : public error {
  public:
   explicit lost_request(const std::string& what,

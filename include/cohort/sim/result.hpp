@@ -58,7 +58,7 @@ struct run_result {
   std::uint64_t open = 0;
   double bad_rate = 0;
   double throughput_rps = 0;  ///< Completed in time, per second of the measured part.
-  double busy_fraction = 0;   ///< Of device time in the measured part.
+  double busy_fraction = 0;   ///< Fraction of device time in the measured part.
   std::uint32_t devices_used = 0;
   double batch_mean = 0;  ///< Over the batches sent in the measured part.
   std::uint32_t batch_p50 = 0;

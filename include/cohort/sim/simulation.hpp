@@ -44,7 +44,7 @@ struct recent_events {
   std::vector<std::uint64_t> arrived{};  ///< By model.
   std::uint64_t ended = 0;               ///< Including refused.
   std::uint64_t bad = 0;                 ///< Of these, dropped, late, failed or refused.
-  duration busy{0};                      ///< Of dispatched batches.
+  duration busy{0};                      ///< Time of dispatched batches.
 };
 
 /// Drives an engine core through a workload: the simulated code is the serving code. Arrivals of an
@@ -134,8 +134,7 @@ class simulation {
     return out;
   }
   /// Sets the number of devices in service. Call it before the first request or between instants.
-  /// The last devices are released first, and finish their work. Only devices of the workload have
-  /// faults.
+  /// The last devices are released first, and finish their work. Only the workload's have faults.
   void set_devices(std::uint32_t count, time_point now) {
     clock_ = std::max(clock_, now);
     while (serving_.size() > count) {
@@ -185,8 +184,7 @@ class simulation {
   }
 
  private:
-  /// Makes room for device ids below `devices`: a released device keeps its id until its work has
-  /// ended.
+  /// Makes room for device ids below `devices`: a released device keeps its id until its work ends.
   void make_room(std::size_t devices) {
     if (devices <= devices_.size()) return;
     devices_.resize(devices);
@@ -298,7 +296,7 @@ class simulation {
 
   struct simulated_device {
     device_course course;
-    double factor = 1;                                                      // Of its class.
+    double factor = 1;                                                      // Factor of its class.
     std::array<device_course::ending, deferred::rank::entry_depth> ends{};  // Of its batches.
     std::uint32_t sent = 0;
     time_point free_at{};

@@ -60,7 +60,7 @@ struct pool_spec {
   std::vector<std::uint32_t> models{};  ///< Indices into workload::models; at least one.
 };
 
-/// Some of the devices, whose batches take `factor` times their profiled time.
+/// Some of the devices; their batches take `factor` times the profiled time.
 struct device_class {
   std::string name;
   std::uint32_t count = 0;  ///< At least 1. Classes take devices in order of their ids.
@@ -76,8 +76,7 @@ struct trace_row {
   std::uint32_t model;  ///< Index into workload::models.
 };
 
-/// Default policies of the workload: values of the command-line options with these names. Empty:
-/// not set.
+/// Default policies of the workload: values of command-line options with these names, or empty.
 struct policy_values {
   std::string name;
   std::string gather;
@@ -105,11 +104,11 @@ struct workload {
   std::vector<device_class>
       classes;  ///< Policies do not know these factors; none: all are as profiled.
   deferred::network_delays network;
-  network_jitter jitter;  ///< Of messages to devices.
+  network_jitter jitter;  ///< Jitter of messages to devices.
   /// Time that policies subtract from each deadline for the response; default `network.response`.
   std::optional<duration> response_margin;
   cohort::reality reality;  ///< Perturbations of devices and timers that policies do not know.
-  load_steps load;          ///< Of the offered rate; not for traces.
+  load_steps load;          ///< Steps of the offered rate; not for traces.
 
   /// The delays known to policies.
   [[nodiscard]] deferred::network_delays told_delays() const noexcept {

@@ -9,7 +9,7 @@
 
 namespace cohort::models {
 
-/// Kernels of our own, launched on a stream of the CUDA executor; products by cuBLAS.
+/// Custom kernels, launched on a stream of the CUDA executor; products by cuBLAS.
 class cuda_ops {
  public:
   using executor = runtime::cuda_executor;

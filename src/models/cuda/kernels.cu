@@ -8,7 +8,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-/// A grid over `n` items; kernels loop, so that any n fits.
+/// Number of blocks for `n` items; kernels loop, so that any n fits.
 unsigned blocks_for(std::size_t n) {
   const std::size_t blocks = (n + threads - 1) / threads;
   return static_cast<unsigned>(blocks < 65535 ? blocks : 65535);
@@ -134,7 +134,7 @@ void im2col(cudaStream_t s, const float* in, float* out, const window_shape& w) 
     const std::size_t n = i / line / positions;
     const std::size_t c = cell % w.channels;
     const std::size_t k = cell / w.channels;
-    // Unsigned wrap-around makes "outside of the image" a very large number.
+    // Unsigned wrap-around turns "outside of the image" into a very large number.
     const std::size_t row = p / wide * w.stride + k / w.kernel - w.padding;
     const std::size_t column = p % wide * w.stride + k % w.kernel - w.padding;
     out[i] = row < w.height && column < w.width
@@ -146,7 +146,7 @@ void im2col(cudaStream_t s, const float* in, float* out, const window_shape& w) 
 void col2im(cudaStream_t s, const float* in, float* out, const window_shape& w) {
   const std::size_t wide = w.out_width();
   const std::size_t high = w.out_height();
-  // Each thread gathers what falls on its pixel, in the order of the host's loops.
+  // Each thread gathers the contributions to its pixel, in the order of the host's loops.
   launch(s, w.images * w.height * w.width * w.channels, [=] __device__(std::size_t i) {
     const std::size_t c = i % w.channels;
     const std::size_t column = i / w.channels % w.width + w.padding;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The models' operations as kernels; what each computes is said in ops.hpp. C++17: nvcc compiles
-/// them.
+/// The models' operations as kernels; ops.hpp defines each. C++17: nvcc compiles them.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -17,7 +17,7 @@ namespace cohort::models {
 using cuda_model = any_model<runtime::cuda_executor>;
 using cuda_model_factory = any_model_factory<runtime::cuda_executor>;
 
-/// As `make_host_factory`.
+/// Like `make_host_factory`.
 [[nodiscard]] std::unique_ptr<cuda_model_factory> make_cuda_factory(
     const std::string& name, runtime::cuda_executor& e, std::uint64_t seed,
     const std::string& safetensors_path = "");

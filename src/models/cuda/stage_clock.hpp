@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The time of a model's stages on a GPU, by its events.
+/// Times of a model's stages on a GPU, by its events.
 #pragma once
 
 #include <cohort/engine/stage_clock.hpp>

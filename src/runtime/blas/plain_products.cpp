@@ -20,7 +20,7 @@ void multiply(const gemm_request& g) {
                  (g.transpose_b ? b[j * g.ldb + l] : b[l * g.ldb + j]);
         }
         float& to = c[i * g.ldc + j];
-        // As a BLAS: with beta 0, C may hold anything.
+        // As in a BLAS: with beta 0, C may contain anything.
         to = g.alpha * sum + (g.beta == 0 ? 0 : g.beta * to);
       }
     }

@@ -18,7 +18,7 @@ void prepare_blas(char** argv) {
     type = "HASWELL";
   }
   if (type == nullptr || setenv("OPENBLAS_CORETYPE", type, 1) != 0) return;
-  // The library reads it when it is loaded, which was before main: only a new start helps.
+  // The library reads it when loaded, which was before main: only a restart helps.
   execv("/proc/self/exe", argv);
 #else
   static_cast<void>(argv);

@@ -23,7 +23,7 @@ void multiply(const gemm_request& g) {
 }
 
 std::string describe() {
-  // The core whose kernels it took is not always the processor's: see prepare_blas.
+  // The library's choice of kernels may not match the processor: see prepare_blas.
   return fmt::format("{}, kernels {}, 1 thread", openblas_get_config(), openblas_get_corename());
 }
 

@@ -13,7 +13,7 @@
 namespace cohort::runtime::cuda {
 namespace {
 
-// Spelled out where the header also has an overload for C++.
+// Written out if the header also has a C++ overload.
 using multiply_function = cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t,
                                              int m, int n, int k, const void* alpha, const void* a,
                                              cudaDataType, int lda, const void* b, cudaDataType,
@@ -25,7 +25,8 @@ using multiply_batches_function = cublasStatus_t (*)(
     long long stride_b, const void* beta, void* c, cudaDataType, int ldc, long long stride_c,
     int batches, cublasComputeType_t, cublasGemmAlgo_t);
 
-/// cuBLAS's functions; the library is half a gigabyte, and need not be on a machine without a GPU.
+/// cuBLAS's functions, loaded at run time: the library is half a gigabyte, and may be missing on
+/// machines without a GPU.
 struct library {
   decltype(&cublasCreate_v2) create = nullptr;
   decltype(&cublasDestroy_v2) destroy = nullptr;
@@ -73,7 +74,7 @@ const library& cublas() {
 void check_blas(cublasStatus_t s, const char* call,
                 std::source_location where = std::source_location::current()) {
   if (s == CUBLAS_STATUS_SUCCESS) return;
-  // A product that is refused says nothing of the device, unless the device says so itself.
+  // A refused product does not mean that the device failed, unless the device says so itself.
   const cudaError_t state = cudaPeekAtLastError();
   fail(fmt::format("{}: {}", call, cublas().status_name(s)),
        is_sticky(state) ? state : cudaErrorInvalidValue, where);
@@ -126,7 +127,7 @@ blas::~blas() {
 void blas::bind(stream_view s, unsigned multiprocessors) {
   auto* h = static_cast<cublasHandle_t>(handle_);
   check_blas(cublas().set_stream(h, s.native()), "cublasSetStream");
-  // After the stream: setting that resets the workspace to one which all streams share.
+  // After setting the stream, which resets the workspace to one shared by all streams.
   if (workspace_ != nullptr) {
     check_blas(cublas().set_workspace(h, workspace_, workspace_bytes_), "cublasSetWorkspace");
   }
@@ -136,7 +137,7 @@ void blas::bind(stream_view s, unsigned multiprocessors) {
 
 void blas::multiply(const gemm_request& g) {
   // Row-major C = op(A) · op(B) is column-major Cᵀ = op(B)ᵀ · op(A)ᵀ, and a row-major matrix is its
-  // transpose in column-major: so the operands change places, and nothing is transposed.
+  // transpose in column-major: so the operands are exchanged, and nothing is transposed.
   const auto op = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
   const cudaDataType_t type = type_of(g.type);
   const int m = blas_int(g.m, "m");

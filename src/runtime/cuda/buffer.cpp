@@ -23,8 +23,8 @@ device_buffer::~device_buffer() {
 
 namespace {
 
-/// Managed memory that lives on the device, so that copies of it are the device's: between places
-/// of the host a copy is made by the caller. Where that cannot be asked for, it is not.
+/// Allocates managed memory that stays on the device, so that the device does its copies: copies
+/// between host memory are made by the caller. Not requested where unsupported.
 cudaError_t allocate_managed(void** p, std::size_t bytes) {
   const cudaError_t e = cudaMallocManaged(p, bytes);
   if (e != cudaSuccess) return e;
@@ -40,7 +40,7 @@ cudaError_t allocate_managed(void** p, std::size_t bytes) {
   return cudaSuccess;
 }
 
-/// How memory of a kind is had.
+/// Allocation functions for a kind of memory.
 struct allocator {
   const char* call;
   cudaError_t (*allocate)(void**, std::size_t);
@@ -99,7 +99,7 @@ void device_pool::throw_exhausted(std::size_t bytes) const {
 void device_pool::sweep() {
   std::erase_if(retired_, [this](retired_block& r) {
     if (!r.behind) return false;
-    // An error other than the device's loss says nothing of the work, which may still run.
+    // Errors other than the loss of the device say nothing about the work, which may still run.
     const cudaError_t e = r.behind.view().query();
     if (e != cudaSuccess && !is_sticky(e)) return false;
     blocks_.give_back(r.at, r.bytes);
@@ -122,15 +122,15 @@ device_buffer device_pool::allocate(std::size_t bytes, stream_view s) {
   const std::lock_guard lock{mutex_};
   expects(!s.is_capturing(), "allocate: not while the stream is captured");
   const auto take = [&](auto r) {
-    // Also on the stream that retired it, where this costs next to nothing: a handle may be that of
-    // a stream which is gone.
+    // Also on the stream that retired it, where this is cheap: the handle may be reused from a
+    // destroyed stream.
     check(cudaStreamWaitEvent(s.native(), r->behind.native(), 0), "cudaStreamWaitEvent");
     device_buffer b = make_buffer(r->at, bytes, r->bytes);
     spare_.push_back(std::move(r->behind));
     retired_.erase(r);
     return b;
   };
-  // Retired on this very stream: what comes later there comes after its last use.
+  // Retired on this stream: its later work comes after the last use.
   const auto fits = [&](const retired_block& r) { return r.behind && r.bytes >= bytes; };
   const auto own = std::ranges::find_if(
       retired_, [&](const retired_block& r) { return r.stream == s.native() && fits(r); });
@@ -148,10 +148,10 @@ void device_pool::retire(device_buffer b, stream_view s) {
   if (b.data_ == nullptr) return;
   expects(!s.is_capturing(), "retire: not while the stream is captured");
   const std::lock_guard lock{mutex_};
-  // Its work may be under way: from here on the buffer no longer gives it back itself.
+  // Its work may be running: from here on the buffer no longer returns it itself.
   const auto at = static_cast<std::size_t>(std::exchange(b.data_, nullptr) - memory_);
   retired_.push_back({at, b.block_, s.native(), {}});
-  // Those that could not be marked before, too.
+  // Also those that could not be marked before.
   for (retired_block& r : retired_) {
     if (!r.behind && r.stream == s.native()) r.behind = mark(s);
   }

@@ -66,7 +66,7 @@ inventory find_devices() {
   for (int i = 0; i < count; ++i) {
     try {
       found.devices.push_back(describe_device(i));
-    } catch (const cuda_error& failed) {  // The others can be used.
+    } catch (const cuda_error& failed) {  // The others remain usable.
       found.reason = failed.what();
     }
   }

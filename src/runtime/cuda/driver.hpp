@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The driver's functions for green contexts, found at run time: no program here links the driver.
+/// The driver's functions for green contexts, found at run time: programs here do not link the
+/// driver.
 #pragma once
 
 #include <cuda.h>
@@ -11,7 +12,7 @@
 
 namespace cohort::runtime::cuda {
 
-/// Entry points of the driver. Null pointers if it lacks one of them; `reason` says so.
+/// Entry points of the driver. Null pointers if one of them is missing; see `reason`.
 struct driver_functions {
   decltype(&cuDeviceGet) device_get = nullptr;
   decltype(&cuGetErrorName) error_name = nullptr;
@@ -22,11 +23,11 @@ struct driver_functions {
   decltype(&cuGreenCtxDestroy) destroy = nullptr;
   decltype(&cuGreenCtxGetDevResource) resource_of = nullptr;
   decltype(&cuGreenCtxStreamCreate) make_stream = nullptr;
-  // For events on a driver that enforces their rule; not named by `reason`.
+  // For events on a driver that enforces their context; not mentioned in `reason`.
   decltype(&cuStreamGetCtx) context_of = nullptr;
   decltype(&cuCtxPushCurrent) push = nullptr;
   decltype(&cuCtxPopCurrent) pop = nullptr;
-  std::string reason;  ///< Why they cannot be used; empty if they can.
+  std::string reason;  ///< Why they are unavailable; else empty.
 };
 
 /// Looked up once. Thread safety: any thread.

@@ -11,7 +11,7 @@ bool is_sticky(cudaError_t e) noexcept {
   switch (e) {
     case cudaSuccess:
     case cudaErrorNotReady:
-    // Of the arguments of a call.
+    // Errors in the arguments of a call.
     case cudaErrorInvalidValue:
     case cudaErrorInvalidConfiguration:
     case cudaErrorInvalidPitchValue:
@@ -27,7 +27,7 @@ bool is_sticky(cudaError_t e) noexcept {
     case cudaErrorSymbolNotFound:
     case cudaErrorMissingConfiguration:
     case cudaErrorIllegalState:
-    // Of what a device has or can.
+    // Errors about resources or capabilities of a device.
     case cudaErrorMemoryAllocation:
     case cudaErrorLaunchOutOfResources:
     case cudaErrorCooperativeLaunchTooLarge:
@@ -43,7 +43,7 @@ bool is_sticky(cudaError_t e) noexcept {
     case cudaErrorPeerAccessAlreadyEnabled:
     case cudaErrorPeerAccessNotEnabled:
     case cudaErrorPeerAccessUnsupported:
-    // Of a capture.
+    // Errors of a capture.
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
     case cudaErrorStreamCaptureMerge:
@@ -68,7 +68,7 @@ std::string describe(cudaError_t e, const char* call) {
 }
 
 void fail(const std::string& what, cudaError_t code, std::source_location where) {
-  (void)cudaGetLastError();  // Else a later call of this thread would report it as its own.
+  (void)cudaGetLastError();  // Otherwise a later call of this thread would report it.
   int device = -1;
   if (cudaGetDevice(&device) != cudaSuccess) device = -1;
   const std::string_view file{where.file_name()};

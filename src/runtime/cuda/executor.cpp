@@ -19,13 +19,13 @@
 namespace cohort::runtime {
 namespace detail {
 
-/// A stream that was left behind by `rebind`, with the partition it runs on.
+/// A stream abandoned by `rebind`, with its partition.
 class former_stream {
  public:
   former_stream(std::unique_ptr<cuda::green_context> p, cuda::stream s) noexcept
       : partition{std::move(p)}, native{std::move(s)} {}
   former_stream(former_stream&&) noexcept = default;
-  // The stream goes first, also here: one whose context is gone cannot be destroyed.
+  // The stream is destroyed first, also here: without its context it cannot be.
   former_stream& operator=(former_stream&& other) noexcept {
     native = std::move(other.native);
     partition = std::move(other.partition);
@@ -34,10 +34,10 @@ class former_stream {
   ~former_stream() = default;
 
   std::unique_ptr<cuda::green_context> partition;
-  cuda::stream native;  // After the partition: destroyed before it.
+  cuda::stream native;  // After the partition, so destroyed before it.
 };
 
-/// What the streams and events of one executor share; it ends with the last of them.
+/// Shared by the streams and events of one executor; destroyed with the last of them.
 class cuda_device {
  public:
   explicit cuda_device(const cuda_options& o)
@@ -56,7 +56,7 @@ class cuda_device {
   cuda_device(const cuda_device&) = delete;
   cuda_device& operator=(const cuda_device&) = delete;
 
-  /// A handle that no stream uses, or a new one.
+  /// An unused handle, or a new one.
   std::unique_ptr<cuda::blas> take_blas() {
     {
       const std::lock_guard lock{mutex_};
@@ -75,12 +75,12 @@ class cuda_device {
     spare_blas_.push_back(std::move(b));
   }
 
-  /// Ends former streams whose work is over: their partitions are free again.
+  /// Destroys former streams without running work, which frees their partitions.
   void sweep() {
     const std::lock_guard lock{mutex_};
     std::erase_if(former_, [](const former_stream& x) { return x.native.view().is_idle(); });
   }
-  /// Keeps one whose work may still run.
+  /// Keeps a former stream; its work may still run.
   void leave(former_stream f) {
     const std::lock_guard lock{mutex_};
     former_.push_back(std::move(f));
@@ -88,7 +88,7 @@ class cuda_device {
 
   const cuda_options options;
   device_health health;
-  std::shared_ptr<cuda::partitioner> partitions;  // Before events, which may be of its contexts.
+  std::shared_ptr<cuda::partitioner> partitions;  // Before events, which may use its contexts.
   cuda::event_pool events;
   std::shared_ptr<cuda::device_pool> pool;
   const std::shared_ptr<cuda::pinned_pool> pinned = std::make_shared<cuda::pinned_pool>();
@@ -99,7 +99,7 @@ class cuda_device {
   std::vector<former_stream> former_;
 
  public:
-  poller notifications;  // Last: its thread uses the others.
+  poller notifications;  // Last, as its thread uses the others.
 };
 
 class cuda_stream_state {
@@ -114,7 +114,7 @@ class cuda_stream_state {
     lane.stream = where.native.native();
   }
   ~cuda_stream_state() {
-    // Of this stream alone; the concept says that destroying a stream waits for its work.
+    // Only this stream: by the concept, destroying a stream waits for its work.
     const cudaError_t e = cudaStreamSynchronize(where.native.native());
     if (e != cudaSuccess) device->health.note(e, "cudaStreamSynchronize");
     device->notifications.close(lane);
@@ -145,7 +145,7 @@ class cuda_stream_state {
     (void)cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device->options.device);
     return static_cast<unsigned>(all);
   }
-  /// Binds the products to the stream again, or, if that is refused, ends them.
+  /// Binds the products to the stream again, or, if refused, destroys them.
   void bind_again() noexcept {
     try {
       blas->bind(where.native.view(), where.partition ? multiprocessors() : 0);
@@ -153,11 +153,11 @@ class cuda_stream_state {
       blas->unbind();
     }
   }
-  /// Work of this stream failed, or could not be enqueued.
+  /// Notes that work of this stream failed, or could not be enqueued.
   void fail(cudaError_t e, const char* call) noexcept {
     failed = true;
     device->health.note(e, call);
-    // Always: the thread's last error would be taken for that of its next call, on any device.
+    // Always: otherwise the thread's next call, on any device, would report this error.
     (void)cudaGetLastError();
   }
   void expect(cudaError_t e, const char* call) noexcept {
@@ -220,7 +220,7 @@ void cuda_executor::record(stream& s, event& v) {
 }
 void cuda_executor::wait(stream& s, event& v) {
   if (!v.recorded_) return;
-  // Later work of the stream would run over work that is not done.
+  // Later work of the stream would overlap unfinished work.
   if (v.refused_ != cudaSuccess) return s.state_->fail(v.refused_, "cudaEventRecord");
   s.state_->expect(cudaStreamWaitEvent(view(s).native(), v.native_.native(), 0),
                    "cudaStreamWaitEvent");
@@ -271,7 +271,7 @@ void cuda_executor::notify(stream& s, completion& done) {
   } catch (const cuda::cuda_error& error) {
     state.fail(error.code(), "notify");
     device_->events.give_back(std::exchange(e.behind, {}));
-    e.when_idle = true;  // Work before it may still run: it comes when the stream has none.
+    e.when_idle = true;  // Earlier work may still run: due when the stream is idle.
   }
   e.failed = std::exchange(state.failed, false) || !device_->health.is_good();
   device_->notifications.push(state.lane, std::move(e));
@@ -298,7 +298,7 @@ void cuda_executor::rebind(stream& s, device_share share) {
     if (state.blas != nullptr) {
       state.blas->bind(next.native.view(), next.partition ? next.partition->multiprocessors() : 0);
     }
-  } catch (...) {  // It stays where it is.
+  } catch (...) {  // It stays.
     if (state.where.partition) state.where.partition->reclaim();
     if (state.blas != nullptr) state.bind_again();
     throw;

@@ -28,7 +28,7 @@ void look_up(Function& into, const char* name, std::string& missing, unsigned ve
 
 driver_functions look_up_all() {
   driver_functions f;
-  std::string missing;  // From 12.5, the first with streams of green contexts.
+  std::string missing;  // From 12.5, the first with green context streams.
   look_up(f.device_get, "cuDeviceGet", missing);
   look_up(f.error_name, "cuGetErrorName", missing);
   look_up(f.device_resource, "cuDeviceGetDevResource", missing);
@@ -46,7 +46,7 @@ driver_functions look_up_all() {
   }
   std::string others;
   look_up(f.context_of, "cuStreamGetCtx", others,
-          9020);  // From 12.5 on the name has one more parameter.
+          9020);  // From 12.5 the name has one more parameter.
   look_up(f.push, "cuCtxPushCurrent", others);
   look_up(f.pop, "cuCtxPopCurrent", others);
   return f;
@@ -57,7 +57,7 @@ unsigned least_step(int device, [[maybe_unused]] const CUdevResource& all) {
 #if CUDA_VERSION >= 13000
   if (all.sm.minSmPartitionSize > 0) return all.sm.minSmPartitionSize;
 #endif
-  // Before CUDA 13 the driver does not tell; its documentation does.
+  // Before CUDA 13 only the driver's documentation says.
   int major = 0;
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   return major >= 9 ? 8 : major == 8 ? 4 : 2;
@@ -79,7 +79,7 @@ void check_driver(CUresult e, const char* call, std::source_location where) {
        is_sticky(state) ? state : cudaErrorInvalidValue, where);
 }
 
-/// One split of the whole device: a partition is any set of its groups.
+/// One split of the whole device: a partition is a set of its groups.
 struct partitioner::resources {
   struct made_context {
     CUgreenCtx native;
@@ -119,7 +119,7 @@ partitioner::partitioner(int device) : device_{device} {
       return;
     }
     step_ = made->steps.front().sm.smCount;
-    // An H200 splits into 15 steps of 8 and leaves 12 of its 132.
+    // An H200 splits into 15 steps of 8, with 12 of its 132 left.
     if (rest.type == CU_DEV_RESOURCE_TYPE_SM && rest.sm.smCount >= step_) {
       made->steps.push_back(rest);
       ++count;
@@ -191,7 +191,7 @@ void partitioner::take_back(green_context& g) noexcept {
     const std::lock_guard lock{mutex_};
     allocator_->give_back(g.steps_);
     beyond = resources_->idle.keep(std::move(g.made_of_), ended);
-  } catch (...) {  // Without memory for the list it ends here.
+  } catch (...) {  // Without memory for the list it is destroyed here.
     beyond = ended;
   }
   if (beyond) (void)driver().destroy(beyond->native);

@@ -85,7 +85,7 @@ bool poller::is_due(notification_lane& lane) {
     if (e != cudaSuccess) (void)cudaGetLastError();
     health_.note(e, "cudaStreamQuery");
   }
-  // Work that may still run is told as over only if the device is lost.
+  // Work that may still run counts as over only if the device is lost.
   return e == cudaSuccess || !health_.is_good();
 }
 
@@ -101,7 +101,7 @@ bool poller::deliver(notification_lane& lane, bool& is_empty) {
     events_.give_back(std::move(due.behind));
     due.done->invoke(*due.done, due.failed || !health_.is_good());
     if (lane.outstanding.fetch_sub(1, std::memory_order_release) > 1) continue;
-    // The thread that closes the lane may have seen that, and destroyed it.
+    // The thread closing the lane may have seen that, and destroyed it.
     const std::lock_guard lock{mutex_};
     delivered_.notify_all();
     return true;
@@ -123,12 +123,13 @@ void poller::rest(duration longest) {
 
 void poller::run() {
   (void)cudaSetDevice(device_);
-  // Queries would else end the captures of other threads.
+  // Otherwise queries would end the captures of other threads.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  // Else each sleep takes 50 us more than it says.
+  // Otherwise each sleep takes 50 us longer.
   (void)prctl(PR_SET_TIMERSLACK, 1UL);
-  // Stages follow each other within some ten microseconds: a look without sleep finds the next one.
+  // Stages follow each other within some ten microseconds: polling without sleep finds the next
+  // one.
   constexpr std::chrono::microseconds awake{50};
   time_point last = steady_clock{}.now();
   for (;;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The thread that finds out which notifications are due.
+/// The thread that polls for due notifications.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -20,11 +20,11 @@
 
 namespace cohort::runtime::detail {
 
-/// What CUDA says once a device is lost to this process. Thread safety: any thread.
+/// Records the errors by which CUDA reports the loss of a device. Thread safety: any thread.
 class device_health {
  public:
   [[nodiscard]] bool is_good() const noexcept { return good_.load(std::memory_order_acquire); }
-  /// Remembers the first error that stays.
+  /// Keeps the first permanent error.
   void note(cudaError_t e, const char* call) noexcept;
   [[nodiscard]] std::string failure() const;
 
@@ -34,21 +34,20 @@ class device_health {
   std::string failure_;
 };
 
-/// The pause before the next look whether a stream's first notification is due. A stream repeats
-/// its work, so the poller pauses for 7/8 of the time that the last work took, looks without a
-/// pause until 9/8, then pauses for a sixteenth of the time beyond the last one. Thread safety:
-/// none.
+/// Pauses between polls for a stream's first notification. A stream repeats its work, so the poller
+/// pauses for 7/8 of the time that the last work took, polls without a pause until 9/8, then pauses
+/// for a sixteenth of the time beyond the last one. Thread safety: none.
 class look_pace {
  public:
-  static constexpr duration shortest = std::chrono::microseconds{20};  ///< Less is no pause.
+  static constexpr duration shortest = std::chrono::microseconds{20};  ///< Else no pause.
   static constexpr duration longest_late = std::chrono::milliseconds{1};
 
-  /// Another notification is the first.
+  /// Starts with another first notification.
   void begin(time_point now) noexcept {
     began_ = now;
     is_early_ = false;
   }
-  /// From now on; zero: look again. The caller has just looked, and it was not due.
+  /// The pause from now on; zero: poll again. The caller has just polled, and it was not due.
   [[nodiscard]] duration pause(time_point now) noexcept {
     const duration gone = now - began_;
     const duration early = usual_ - usual_ / 8 - gone;
@@ -58,7 +57,7 @@ class look_pace {
     const duration late = std::min((gone - usual_) / 16, longest_late);
     return late >= shortest ? late : duration{};
   }
-  /// It was due. After a pause that was too long its time is not known.
+  /// Notes that it was due. After a pause that was too long, its time is unknown.
   void end(time_point now) noexcept { usual_ = is_early_ ? usual_ * 3 / 4 : now - began_; }
 
  private:
@@ -67,15 +66,15 @@ class look_pace {
   bool is_early_ = false;  // The latest pause ended before the usual time.
 };
 
-/// One stream's notifications, in its order: a ring that grows to the most that were outstanding,
-/// so that a stream at work does not allocate.
+/// One stream's notifications, in order: a ring that grows to the maximum outstanding, so that a
+/// stream in steady use does not allocate.
 class notification_lane {
  public:
   struct entry {
     cuda::event behind;  // Empty: due at once.
     completion* done = nullptr;
     bool failed = false;
-    bool when_idle = false;  // Has no event, but is due when the stream has no work.
+    bool when_idle = false;  // No event: due when the stream is idle.
   };
 
   [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
@@ -91,10 +90,10 @@ class notification_lane {
     return e;
   }
 
-  std::atomic<std::size_t> outstanding{0};  ///< Not delivered yet, in the ring or on its way there.
+  std::atomic<std::size_t> outstanding{0};  ///< Undelivered, in or before the ring.
   look_pace pace;
   std::mutex stream_mutex;
-  cudaStream_t stream = nullptr;  ///< Of `when_idle`; under its lock, since it moves.
+  cudaStream_t stream = nullptr;  ///< For `when_idle`; guarded, since it moves.
 
  private:
   void grow() {
@@ -111,10 +110,10 @@ class notification_lane {
   std::size_t count_ = 0;
 };
 
-/// Polls the first event of every lane and calls the completions, on its own thread. Polling
-/// rather than host functions: those run on a thread of the driver which the stream waits for, and
-/// are never called once the device has failed. Lanes belong to that thread, which takes the lock
-/// only for what is new.
+/// Polls the first event of every lane and calls the completions, on its own thread. It polls
+/// because host functions run on a driver thread for which the stream waits, and are never called
+/// once the device has failed. Lanes belong to that thread, which takes the lock only for new
+/// entries.
 class poller {
  public:
   poller(int device, std::chrono::microseconds interval, cuda::event_pool& events,
@@ -135,13 +134,13 @@ class poller {
   };
 
   void run();
-  /// Moves what is new to its lanes, of which those with entries are in `busy_`.
+  /// Moves new entries to their lanes; lanes with entries are in `busy_`.
   void sort_arrivals();
   bool is_due(notification_lane& lane);
-  /// Delivers what is due of a lane; whether anything was. It may be gone afterwards if it is
-  /// empty.
+  /// Delivers due notifications of a lane; returns whether there were any. An empty lane may be
+  /// destroyed afterwards.
   bool deliver(notification_lane& lane, bool& is_empty);
-  /// Until something is new, but not longer.
+  /// Waits for new entries, at most this long.
   void rest(duration longest);
 
   int device_;
@@ -151,8 +150,8 @@ class poller {
   std::vector<notification_lane*> busy_;
   std::vector<arrival> arrived_;
   std::mutex mutex_;
-  std::condition_variable changed_;    // Of the poller: something is new.
-  std::condition_variable delivered_;  // Of threads that close a lane.
+  std::condition_variable changed_;    // For the poller: new entries.
+  std::condition_variable delivered_;  // For threads closing a lane.
   std::vector<arrival> new_;
   std::atomic<bool> has_new_{false};
   bool is_resting_ = false;

@@ -22,7 +22,8 @@ stream stream::make() {
   check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return stream{s};
 }
-// Destructors may run after the driver has shut down with the process: their errors mean nothing.
+// Destructors may run after the driver has shut down with the process: their errors are
+// meaningless.
 stream::~stream() {
   if (native_ != nullptr) (void)cudaStreamDestroy(native_);
 }
@@ -95,7 +96,7 @@ void graph::launch(stream_view s) const {
 }
 
 graph_capture::graph_capture(stream_view s) : stream_{s.native()} {
-  // Of this thread: other threads go on as usual with other streams.
+  // Only for this thread: others continue normally with other streams.
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
         "cudaStreamBeginCapture");
 }

@@ -13,7 +13,7 @@
 namespace cohort::runtime {
 namespace {
 
-/// What Linux says of the first processor; the fields depend on the architecture.
+/// Linux's description of the first processor; the fields depend on the architecture.
 std::string describe_processor() {
   constexpr std::array<std::string_view, 8> told{"model name",  "cpu family",     "model",
                                                  "stepping",    "cache size",     "CPU part",

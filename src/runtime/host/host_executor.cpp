@@ -28,7 +28,7 @@ namespace detail {
 /// One recorded point of a stream.
 class host_mark {
  public:
-  /// Makes it new. Only when nobody waits for it.
+  /// Resets it. Only when nothing waits for it.
   void reset() {
     const std::lock_guard lock{mutex_};
     done_ = false;
@@ -55,8 +55,9 @@ class host_mark {
   bool done_ = false;
 };
 
-/// One block of memory, divided into buffers. Straight from the system: it is there, all zero, when
-/// it is first used, and goes back whole, whatever else the program has allocated meanwhile.
+/// One block of memory, divided into buffers. Allocated directly from the system: pages appear
+/// zeroed on first use, and the block is returned as a whole, whatever else the program has
+/// allocated.
 class host_pool {
  public:
   explicit host_pool(std::size_t bytes) : blocks_{bytes, alignment} {
@@ -96,8 +97,8 @@ class host_pool {
   std::byte* memory_;
 };
 
-/// Which cores the streams of an executor keep to: each stream the ones that the fewest others
-/// have, so that shares that fit beside each other lie apart.
+/// Assigns cores to the streams of an executor: each stream gets the cores with the fewest other
+/// streams, so that shares that fit together do not overlap.
 class host_cores {
  public:
   host_cores() {
@@ -110,7 +111,7 @@ class host_cores {
     if (ids_.empty()) ids_.push_back(0);
     streams_.resize(ids_.back() + 1);
   }
-  /// That the process may run on.
+  /// Number of cores available to the process.
   [[nodiscard]] unsigned count() const { return static_cast<unsigned>(ids_.size()); }
 
   std::vector<unsigned> take(unsigned count) {
@@ -142,7 +143,7 @@ class host_stream_state {
       thread_id_.store(::gettid());
       run();
     }};
-    pthread_setname_np(thread_.native_handle(), "cohort-stream");  // As debuggers and top show it.
+    pthread_setname_np(thread_.native_handle(), "cohort-stream");  // Shown by debuggers and top.
     bind();
   }
   ~host_stream_state() {
@@ -170,7 +171,7 @@ class host_stream_state {
     filled_.notify_one();
   }
 
-  /// A mark that nobody holds any more, made anew only if all are held. Callers hold the stream.
+  /// An unused mark, or a new one if all are in use. Callers hold the stream.
   std::shared_ptr<host_mark> fresh_mark() {
     for (std::size_t i = 0; i < spare_.size(); ++i) {
       next_spare_ = (next_spare_ + 1) % spare_.size();
@@ -185,7 +186,7 @@ class host_stream_state {
 
   [[nodiscard]] unsigned cores() const { return static_cast<unsigned>(cores_.size()); }
   [[nodiscard]] int thread_id() const noexcept { return thread_id_.load(); }
-  /// Tells a completion whether something before it failed, and why.
+  /// Completes with whether earlier work failed, and why.
   void finish(completion& c) noexcept {
     const bool failed = std::exchange(failed_, false);
     c.error = failed && !error_.empty() ? error_.c_str() : nullptr;
@@ -198,12 +199,12 @@ class host_stream_state {
     cpu_set_t set;
     CPU_ZERO(&set);
     for (const unsigned c : cores_) CPU_SET(c, &set);
-    // A container may forbid it; the share is then not enforced.
+    // A container may forbid this; the share is then not enforced.
     pthread_setaffinity_np(thread_.native_handle(), sizeof(set), &set);
   }
 
   void fail(const char* why) noexcept {
-    if (std::exchange(failed_, true)) return;  // What came first is the cause.
+    if (std::exchange(failed_, true)) return;  // The first error is the cause.
     try {
       error_ = why;
     } catch (const std::bad_alloc&) {
@@ -241,15 +242,15 @@ class host_stream_state {
   std::condition_variable emptied_;
   std::vector<host_task> ring_;
   std::size_t first_ = 0;
-  std::size_t count_ = 0;  // A task counts until it has run: its slot is not reused before.
+  std::size_t count_ = 0;  // Includes the running task: its slot is not reused before.
   bool stopping_ = false;
-  bool failed_ = false;  // Of the stream's thread alone.
-  std::string error_;    // As well.
+  bool failed_ = false;  // Only used by the stream's thread.
+  std::string error_;    // Only used by the stream's thread.
   std::shared_ptr<host_cores> from_;
   std::vector<unsigned> cores_;
   std::vector<std::shared_ptr<host_mark>> spare_;
   std::size_t next_spare_ = 0;
-  std::atomic<int> thread_id_{0};  // Of the kernel; 0: it has not begun.
+  std::atomic<int> thread_id_{0};  // The kernel's; 0: not started.
   std::thread thread_;
 };
 

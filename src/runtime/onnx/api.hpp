@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What cohort uses of ONNX Runtime's C interface: its table of functions only ever grows at the
-/// end, so that a function's place in it is all that one must know.
+/// The part of ONNX Runtime's C interface that cohort uses: its function table only grows at the
+/// end, so a function's position suffices.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace cohort::runtime::onnx::detail {
 
-// Opaque: made, passed on and released by ONNX Runtime.
+// Opaque: created and released by ONNX Runtime.
 struct ort_status;
 struct ort_env;
 struct ort_session;
@@ -23,26 +23,26 @@ struct ort_memory_info;
 struct ort_allocator;
 struct ort_cuda_options;
 
-/// The version of the table that first has all functions below but those of CUDA and `string_room`:
-/// ONNX Runtime 1.5.
+/// The first table version with all functions below except those of CUDA and `string_room`: ONNX
+/// Runtime 1.5.
 inline constexpr std::uint32_t least_api_version = 5;
-/// The first that has those of CUDA, too.
+/// The first version that also has those of CUDA.
 inline constexpr std::uint32_t cuda_api_version = 11;
-/// The first that has `string_room`.
+/// The first version with `string_room`.
 inline constexpr std::uint32_t strings_api_version = 15;
 
 // Values of its enumerations.
-inline constexpr int fatal_log = 4;         // Least severity that is logged.
+inline constexpr int fatal_log = 4;         // Minimum severity that is logged.
 inline constexpr int in_sequence = 0;       // Execution mode.
-inline constexpr int device_allocator = 0;  // Memory that is not of an arena.
+inline constexpr int device_allocator = 0;  // Memory not in an arena.
 inline constexpr int default_memory = 0;
-inline constexpr int kind_tensor = 1;  // Of a value; the others' names are in session.cpp.
+inline constexpr int kind_tensor = 1;  // Of a value; session.cpp has the other kinds' names.
 
 template <std::size_t N>
 using not_used = std::array<void (*)(), N>;
 
-/// The first part of the table. All but the releases return null or a status that the caller
-/// releases.
+/// The first part of the table. All functions except releases return null or a status that the
+/// caller releases.
 struct ort_api {
   not_used<2> to_2;
   const char* (*error_message)(const ort_status*);
@@ -90,7 +90,7 @@ struct ort_api {
   ort_status* (*length_of_strings)(const ort_value*, std::size_t*);
   ort_status* (*read_strings)(const ort_value*, void* to, std::size_t bytes, std::size_t* starts,
                               std::size_t count);
-  ort_status* (*as_tensor_info)(const ort_type_info*, const ort_tensor_info**);  // Not released.
+  ort_status* (*as_tensor_info)(const ort_type_info*, const ort_tensor_info**);  // Do not release.
   ort_status* (*kind_of)(const ort_type_info*, int*);
   not_used<3> to_60;
   ort_status* (*element_of)(const ort_tensor_info*, int*);
@@ -117,19 +117,19 @@ struct ort_api {
   void (*release_session_options)(ort_session_options*);
   not_used<29> to_130;
   ort_status* (*add_session_entry)(ort_session_options*, const char* key, const char* value);
-  not_used<73> to_204;  // From here on only in tables of cuda_api_version and later.
+  not_used<73> to_204;  // The rest only in tables since cuda_api_version.
   ort_status* (*append_cuda)(ort_session_options*, const ort_cuda_options*);
   ort_status* (*create_cuda_options)(ort_cuda_options**);
   ort_status* (*update_cuda_options)(ort_cuda_options*, const char* const* keys,
                                      const char* const* values, std::size_t);
   not_used<1> to_208;
   void (*release_cuda_options)(ort_cuda_options*);
-  not_used<43> to_252;  // From here on only in tables of strings_api_version and later.
-  /// Memory of `bytes` bytes for an element of a tensor of strings.
+  not_used<43> to_252;  // The rest only in tables since strings_api_version.
+  /// Allocates `bytes` bytes for an element of a tensor of strings.
   ort_status* (*string_room)(ort_value*, std::size_t place, std::size_t bytes, char**);
 };
 
-/// The place of each group's first in the table, by name.
+/// Position of each group's first function in the table, by name.
 constexpr bool is_at(std::size_t offset, std::size_t place) {
   return offset == place * sizeof(void (*)());
 }
@@ -164,7 +164,7 @@ static_assert(is_at(offsetof(ort_api, append_cuda), 204));
 static_assert(is_at(offsetof(ort_api, release_cuda_options), 208));
 static_assert(is_at(offsetof(ort_api, string_room), 252));
 
-/// What the library exports: the way to the table.
+/// The library's export, with access to the table.
 struct ort_api_base {
   const ort_api* (*get_api)(std::uint32_t version);
   const char* (*version)();  // "1.30.0": its minor version is that of the table.

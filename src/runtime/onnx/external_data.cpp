@@ -29,7 +29,7 @@ using runtime::detail::descriptor;
 using runtime::detail::last_error;
 using runtime::detail::regular_file;
 
-// The messages of an ONNX model that a tensor can lie in.
+// The messages of an ONNX model that can contain a tensor.
 enum class message : std::uint8_t {
   model,
   training,
@@ -74,14 +74,14 @@ constexpr std::array edges{
   throw config_error{fmt::format("is cut off, or is not an ONNX model: {}", why)};
 }
 
-/// The bytes of a model: all in memory, or read from a file, 64 KiB at a time.
+/// The bytes of a model: in memory, or read from a file 64 KiB at a time.
 class source {
  public:
   explicit source(std::span<const std::byte> all) : size_{all.size()}, part_{all} {}
   explicit source(regular_file& file) : size_{file.size()}, file_{&file} {}
 
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// At most `longest` bytes that lie within it, valid until the next call.
+  /// At most `longest` bytes within the model, valid until the next call.
   std::span<const std::byte> at(std::uint64_t offset, std::size_t bytes) {
     if (offset < first_ || offset - first_ + bytes > part_.size()) fetch(offset);
     if (offset - first_ + bytes > part_.size()) refuse("a field of it ends behind its end");
@@ -93,7 +93,7 @@ class source {
   void fetch(std::uint64_t offset) {
     if (file_ == nullptr) return;
     buffer_.resize(longest);
-    std::size_t have = 0;  // A file of a network may come in smaller parts.
+    std::size_t have = 0;  // A network file may arrive in smaller parts.
     while (const std::size_t n =
                file_->read_at(offset + have, buffer_.data() + have, longest - have)) {
       have += n;
@@ -107,7 +107,7 @@ class source {
   regular_file* file_ = nullptr;
   std::vector<std::byte> buffer_;
   std::uint64_t first_ = 0;
-  std::span<const std::byte> part_;  // From `first_` on.
+  std::span<const std::byte> part_;  // The bytes from `first_` on.
 };
 
 /// Reads the fields of one message, between two offsets.
@@ -125,7 +125,7 @@ class reader {
     }
     refuse("a number of it has more than 64 bits");
   }
-  /// @returns Where they begin.
+  /// @returns Their offset.
   std::uint64_t skip(std::uint64_t bytes) {
     if (bytes > end_ - at_) refuse("a field of it ends behind its end");
     return std::exchange(at_, at_ + bytes);
@@ -199,7 +199,7 @@ class walk {
 
 std::vector<std::string> locations_in(source of) {
   if (of.size() == 0) refuse("it is empty");
-  // ONNX Runtime would take it for its own format, whose external files are not looked for here.
+  // ONNX Runtime would treat it as its own format; external files of that are not found here.
   if (of.size() >= 8 && text(of.at(4, 4)) == "ORTM") {
     throw config_error{"is in ONNX Runtime's own format: expected an ONNX model"};
   }
@@ -208,13 +208,13 @@ std::vector<std::string> locations_in(source of) {
   return std::move(w.found);
 }
 
-/// Best effort: what cannot be removed stays in TMPDIR.
+/// Best effort: files that cannot be removed stay in TMPDIR.
 void discard(const std::filesystem::path& folder) noexcept {
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
 }
 
-/// @returns Whether all bytes were written; else errno says why not.
+/// @returns Whether all bytes were written; if not, errno is set.
 bool write_all(int to, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(to, bytes.data(), bytes.size());
@@ -225,7 +225,7 @@ bool write_all(int to, std::span<const std::byte> bytes) {
   return true;
 }
 
-/// @param what Begins a message. @param to In the folder of the copies.
+/// @param what Start of error messages. @param to In the folder of the copies.
 void copy_file(regular_file& from, const std::string& what, const std::filesystem::path& to) {
   const auto refuse_it = [&](std::string_view why) {
     throw config_error{fmt::format("{}{}", what, why)};
@@ -252,7 +252,7 @@ void copy_file(regular_file& from, const std::string& what, const std::filesyste
   }
 }
 
-/// @throws config_error If there is no place for it.
+/// @throws config_error If it cannot be created.
 std::filesystem::path make_private_folder() {
   std::error_code failed;
   const auto in = std::filesystem::temp_directory_path(failed);
@@ -317,7 +317,7 @@ private_copy::private_copy(model_place& in, const std::filesystem::path& name,
       std::filesystem::create_directories(to.parent_path());
       copy_file(from, what, to);
     }
-    model_ = folder_ / name;  // Last: a location that names it is to change nothing.
+    model_ = folder_ / name;  // Last: no external location may overwrite it.
     copy_file(in.file, "", model_);
   } catch (const std::filesystem::filesystem_error& e) {
     discard(folder_);

@@ -19,14 +19,14 @@ namespace cohort::runtime::onnx {
 namespace {
 
 constexpr const char* file_name = "libonnxruntime.so.1";
-constexpr const char* debian_name = "libonnxruntime.so.1.21";  // Of Debian 13's package.
+constexpr const char* debian_name = "libonnxruntime.so.1.21";  // Name in Debian 13's package.
 constexpr std::string_view packages =
     "; scripts/onnxruntime gets it, from PyPI (onnxruntime) or npm (onnxruntime-node), and Debian "
     "13 "
     "has the package libonnxruntime1.21";
 constexpr const char* variable = "COHORT_ONNXRUNTIME";
 
-/// Of "1.30.0" the 30, which is the version of the table; 0 of what is no such text.
+/// The table's version: 30 for "1.30.0"; 0 for other kinds of text.
 std::uint32_t api_version_of(std::string_view version) {
   const std::size_t dot = version.find('.');
   if (version.substr(0, dot) != "1") return 0;
@@ -59,14 +59,14 @@ std::shared_ptr<const library> library::open(const std::string& path) {
     throw resource_error{fmt::format("ONNX Runtime: {}{}: {}", asked, source, why)};
   };
 
-  // Else some builds start a thread that reports on their use, and that no exception may leave.
+  // Otherwise some builds start a thread to report their use, which no exception may leave.
   (void)setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // NOLINT(concurrency-mt-unsafe): as dlopen.
   constexpr int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   void* handle = dlopen(asked.c_str(), how);
   if (handle == nullptr) {
     const char* const told = dlerror();  // NOLINT(concurrency-mt-unsafe): the last of this thread.
     std::string why = detail::one_line(told == nullptr ? "cannot be loaded" : told);
-    if (why.starts_with(asked + ": ")) why.erase(0, asked.size() + 2);  // Which is said already.
+    if (why.starts_with(asked + ": ")) why.erase(0, asked.size() + 2);  // Already said.
     if (is_anywhere) handle = dlopen(debian_name, how);
     if (handle == nullptr) refuse(why.append(is_anywhere ? packages : ""));
   }
@@ -75,7 +75,7 @@ std::shared_ptr<const library> library::open(const std::string& path) {
     refuse(fmt::format("has no {}: it is another library", detail::entry_point));
 
   const detail::ort_api_base* const base = reinterpret_cast<detail::get_api_base>(entry)();
-  // Asked first: the library complains on standard error of a version that it does not have.
+  // Checked first: the library prints an error if it does not have the version.
   const char* const version = base == nullptr ? nullptr : base->version();
   const std::string told = detail::one_line(version == nullptr ? "none" : version);
   const detail::ort_api* api = nullptr;
@@ -102,7 +102,7 @@ bool library::has_strings() const noexcept {
   return api_version_of(version_) >= detail::strings_api_version;
 }
 
-/// @throws config_error If it cannot.
+/// @throws config_error If CUDA is not available.
 void library::append_cuda(detail::ort_session_options& to, unsigned device) const {
   if (api_version_of(version_) < detail::cuda_api_version) {
     throw config_error{fmt::format("ONNX Runtime {}: expected 1.{} or later for CUDA", version_,

@@ -89,10 +89,10 @@ std::size_t count_of(std::span<const std::int64_t> shape, std::size_t most) {
   return n;
 }
 
-/// The bytes or the file that a session is loaded from.
+/// The source of a session: bytes or a file.
 struct model_origin {
   std::span<const std::byte> bytes{};
-  model_place* place = nullptr;  ///< Where the file lies, or null.
+  model_place* place = nullptr;  ///< Place of the file, or null.
   std::filesystem::path name{};  ///< The file's.
 };
 
@@ -103,10 +103,10 @@ std::string replaced(std::string text, const std::string& old, const std::string
   return text;
 }
 
-/// Whether ONNX Runtime plans its memory, anew for each shape of inputs.
+/// Whether ONNX Runtime plans memory, separately for each shape of inputs.
 enum class memory_plans : std::uint8_t { no, yes };
 
-/// A session's functions and what is released with it.
+/// A session's functions and the objects released with it.
 class loaded {
  public:
   loaded(std::shared_ptr<const library> runtime)  // NOLINT(google-explicit-constructor)
@@ -130,7 +130,7 @@ class loaded {
     check(api_->set_inter_op_threads(made, 1));
     if (plans == memory_plans::no) check(api_->disable_memory_plans(made));
     check(api_->set_execution_mode(made, in_sequence));
-    // Devices beside this one need the cores that it would wait on.
+    // Spinning would take cores from other devices.
     check(api_->add_session_entry(made, "session.intra_op.allow_spinning", "0"));
     if (o.cuda_device) runtime_->append_cuda(*made, *o.cuda_device);
 
@@ -144,7 +144,7 @@ class loaded {
   [[nodiscard]] std::vector<declared_tensor> inputs() const {
     return tensors("input", api_->input_count, api_->input_name, api_->input_type);
   }
-  /// @param names Those to describe, in the model's order; empty: all.
+  /// @param names Outputs to describe, in the model's order; empty: all.
   [[nodiscard]] std::vector<declared_tensor> outputs(const std::vector<std::string>& names) const {
     return tensors("output", api_->output_count, api_->output_name, api_->output_type, nullptr,
                    names);
@@ -154,7 +154,7 @@ class loaded {
     return tensors("output", api_->output_count, api_->output_name, api_->output_type, &is_plain);
   }
 
-  /// @returns What failed.
+  /// @returns The error, if it failed.
   [[nodiscard]] std::optional<std::string> run(const char* const* input_names,
                                                std::span<ort_value* const> inputs,
                                                const char* const* output_names,
@@ -164,7 +164,7 @@ class loaded {
                       api_->run(session_.get(), how, input_names, inputs.data(), inputs.size(),
                                 output_names, outputs.size(), outputs.data()));
   }
-  /// Of numbers it is the caller's memory, of strings a copy. @returns What failed.
+  /// Uses the caller's memory for numbers, a copy for strings. @returns The error, if it failed.
   [[nodiscard]] std::optional<std::string> make_tensor(data_type type,
                                                        std::span<const std::int64_t> shape,
                                                        std::span<std::byte> data,
@@ -174,7 +174,7 @@ class loaded {
         *api_, api_->create_tensor_with_data(memory_.get(), data.data(), data.size(), shape.data(),
                                              shape.size(), element_of(type), to));
   }
-  /// A tensor of strings, as `take_string` takes them.
+  /// A tensor of strings in the format of `take_string`.
   /// @throws config_error If a call about it failed. @throws std::bad_alloc
   [[nodiscard]] std::pair<std::shared_ptr<const std::byte[]>, std::size_t> strings_of(
       const ort_value* value, std::span<const std::int64_t> shape) const {
@@ -183,7 +183,8 @@ class loaded {
     const std::size_t n = count_of(shape, std::numeric_limits<std::uint32_t>::max());
     const std::size_t bytes = n * string_length_bytes + length;
     const std::shared_ptr<std::byte[]> all{new std::byte[bytes]};
-    // They come without gaps and go to their places from the first one on, which none has passed.
+    // They arrive without gaps and move forward to their places, in order, so that none is
+    // overwritten.
     std::byte* const text = all.get() + n * string_length_bytes;
     std::vector<std::size_t> starts(n);
     if (n > 0) check(api_->read_strings(value, text, length, starts.data(), n));
@@ -201,7 +202,7 @@ class loaded {
     }
     return {all, bytes};
   }
-  /// @returns [0] of one that was not made: ONNX Runtime may leave such an output out.
+  /// @returns [0] for a missing one: ONNX Runtime may omit such an output.
   [[nodiscard]] std::vector<std::int64_t> shape_of_any(const ort_value* value) const {
     ort_tensor_info* info = nullptr;
     if (failure_of(*api_, api_->tensor_info_of(value, &info))) return {0};
@@ -226,7 +227,8 @@ class loaded {
         api_->create_session_from_bytes(&runtime_->env(), bytes.data(), bytes.size(), how, &made));
     return made;
   }
-  /// Of a file ONNX Runtime keeps its own copy of the weights alone; of bytes it makes two more.
+  /// Loads a session. For a file ONNX Runtime keeps one copy of the weights; for bytes it makes two
+  /// more.
   [[nodiscard]] ort_session* session_of(const model_origin& model,
                                         const ort_session_options* how) const {
     runtime::detail::regular_file& file = model.place->file;
@@ -243,13 +245,13 @@ class loaded {
     const std::vector<std::string> others = external_locations(file);
     if (others.empty()) {
       owned<ort_session> made{made_of(file.file().link()), api_->release_session};
-      // Who maps the file could change it and leave no trace in its times.
+      // A process that maps the file could change it without changing its times.
       if (file.has_changed() || !external_locations(file).empty()) {
         throw config_error{"changed while it was read: load the model again"};
       }
       return made.release();
     }
-    // ONNX Runtime maps external data: a file cut later would end the process.
+    // ONNX Runtime maps external data: truncating a file later would end the process.
     const private_copy copy{*model.place, model.name, others};
     return made_of(copy.model().string());
   }
@@ -383,8 +385,9 @@ std::vector<std::int64_t> shape_of(const tensor_info& t, bool has_batch, std::ui
   return shape;
 }
 
-/// Runs a model on zeros. @returns The shapes of its outputs, by name. @param why What failed.
-/// @param shape Of a value.
+/// Runs a model on zeros. @returns The shapes of its outputs, by name. @param why Receives the
+/// error.
+/// @param shape Returns the shape of a value.
 template <class Shape>
 std::vector<std::vector<std::int64_t>> shapes_on_zeros(
     const loaded& model, std::span<const tensor_info> of, std::span<const char* const> outputs,
@@ -411,7 +414,7 @@ std::vector<std::vector<std::int64_t>> shapes_on_zeros(
   return found;
 }
 
-/// A tensor that was seen with 2 rows of one size and 3 of another, or without rows.
+/// Describes a tensor seen with 2 rows of one size and 3 of another, or without rows.
 std::optional<tensor_info> row_of(const declared_tensor& t, std::span<const std::int64_t> small,
                                   std::span<const std::int64_t> large, bool has_batch,
                                   std::uint32_t small_size, std::uint32_t large_size) {
@@ -445,7 +448,7 @@ void check_options(const session_options& o) {
   }
 }
 
-/// @throws config_error If one of them is not there.
+/// @throws config_error If one of them is missing.
 void require_all(const std::vector<declared_tensor>& outputs,
                  const std::vector<std::string>& names) {
   for (const std::string& n : names) {
@@ -467,7 +470,7 @@ class run_end::state {
     options_.reset(made);
   }
 
-  /// @throws device_error If the run is not wanted.
+  /// @throws device_error If the run was abandoned.
   void begin(const std::atomic<bool>* given_up) {
     const std::lock_guard lock{mutex_};
     if (given_up != nullptr && given_up->load()) throw device_error{"the run was given up"};
@@ -486,7 +489,7 @@ class run_end::state {
   }
   [[nodiscard]] const ort_run_options* options() const noexcept { return options_.get(); }
 
-  /// From its beginning to its end, one run.
+  /// One run, from construction to destruction.
   class run {
    public:
     run(run_end::state& of, const std::atomic<bool>* given_up) : of_{of} { of_.begin(given_up); }
@@ -503,7 +506,7 @@ class run_end::state {
   const ort_api* api_;
   owned<ort_run_options> options_{nullptr, api_->release_run_options};
   std::mutex mutex_;
-  const std::atomic<bool>* given_up_ = nullptr;  // Of the run that is under way.
+  const std::atomic<bool>* given_up_ = nullptr;  // Flag of the present run.
 };
 
 class session::state {
@@ -511,7 +514,7 @@ class session::state {
   state(std::shared_ptr<const library> runtime, const model_origin& model,
         const session_options& options)
       : loaded_{std::move(runtime)} {
-    // Of open shapes ONNX Runtime would keep a plan of its memory for each that it ever meets.
+    // With open shapes ONNX Runtime would keep a memory plan for each shape it ever sees.
     const bool is_open = !options.why_open.empty();
     loaded_.load(model, options, is_open ? memory_plans::no : memory_plans::yes);
     std::vector<declared_tensor> inputs = loaded_.inputs();
@@ -545,7 +548,7 @@ class session::state {
     return loaded_.runtime();
   }
 
-  /// @returns How many rows at most run at once.
+  /// @returns The maximum number of rows that run at once.
   [[nodiscard]] std::uint32_t most_rows() const noexcept {
     if (!described_.has_batch) return 1;
     return batch_sizes_.empty() ? std::numeric_limits<std::uint32_t>::max() : batch_sizes_.back();
@@ -590,7 +593,7 @@ class session::state {
     values in{loaded_.api(), inputs.size()};
     values out{loaded_.api(), m.outputs.size()};
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      // It reads alone, though it takes a pointer that one could write by.
+      // It only reads, though it takes a pointer to writable memory.
       auto* const data = const_cast<std::byte*>(  // NOLINT(cppcoreguidelines-pro-type-const-cast)
           inputs[i].bytes.data());
       if (const auto failed = loaded_.make_tensor(m.inputs[i].type, inputs[i].shape,
@@ -603,7 +606,7 @@ class session::state {
     std::vector<shaped_tensor> all;
     for (std::size_t i = 0; i < m.outputs.size(); ++i) {
       all.push_back(taken(out.all()[i], m.outputs[i]));
-      // An output that is an input is that input itself, whose memory is not ONNX Runtime's.
+      // An output that equals an input is that input, in memory that ONNX Runtime does not own.
       const std::byte* const at = all.back().bytes.data();
       const auto in_it = std::ranges::find_if(inputs, [at](const shaped_tensor& t) {
         const std::less_equal<> le;
@@ -615,8 +618,8 @@ class session::state {
   }
 
  private:
-  /// ONNX Runtime looks at ranks and constants alone, and some operators end the process by lengths
-  /// that are 0 or do not agree.
+  /// Checks lengths: ONNX Runtime only checks ranks and constants, and some operators end the
+  /// process if lengths are 0 or do not match.
   void check_shapes(std::span<const shaped_tensor> inputs) const {
     std::map<std::string_view, std::int64_t> named;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -643,7 +646,7 @@ class session::state {
     }
   }
 
-  /// What ONNX Runtime has made, with its memory. @param value Set to null.
+  /// Takes over an output with its memory. @param value Set to null.
   [[nodiscard]] shaped_tensor taken(ort_value*& value, const tensor_info& t) const {
     if (value == nullptr) {
       throw device_error{fmt::format("model '{}': it did not compute output '{}'",
@@ -684,7 +687,8 @@ class session::state {
     }
   }
 
-  /// Looks for shapes that it computes: models want images of some size, of a multiple of 32, ...
+  /// Tries to find shapes that it accepts: models may require images of a certain size, a multiple
+  /// of 32, ...
   void find_sample(const std::vector<declared_tensor>& inputs, const session_options& o) {
     constexpr std::size_t most = std::size_t{4} << 20U;  // Elements of an input.
     for (const std::int64_t length : {64, 512, 16, 224, 1}) {
@@ -730,7 +734,7 @@ class session::state {
     values in{loaded_.api(), inputs.size()};
     values out{loaded_.api(), computed_.size()};
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      // It reads alone, though it takes a pointer that one could write by.
+      // It only reads, though it takes a pointer to writable memory.
       bind(m.inputs[i],
            const_cast<std::byte*>(inputs[i]),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
            rows, size, first, in.all()[i]);
@@ -787,17 +791,17 @@ class session::state {
     }
   }
 
-  loaded loaded_;                           // Of the first of the batch sizes, or of all.
-  std::vector<loaded> copies_;              // Of the others.
+  loaded loaded_;                           // For the first batch size, or for all.
+  std::vector<loaded> copies_;              // For the others.
   std::vector<std::uint32_t> batch_sizes_;  // Ascending.
-  std::vector<std::string> names_;          // Of inputs, then of outputs.
+  std::vector<std::string> names_;          // Names of inputs, then of outputs.
   std::vector<const char*> name_pointers_;
   std::vector<passed> passed_;
-  std::vector<std::size_t> computed_;  // The other outputs.
+  std::vector<std::size_t> computed_;  // All other outputs.
   std::vector<const char*> computed_names_;
   described_model described_;
-  std::vector<declared_tensor> declared_;          // Inputs of one that is open.
-  std::vector<std::vector<std::int64_t>> sample_;  // And shapes of them.
+  std::vector<declared_tensor> declared_;          // Inputs of an open model,
+  std::vector<std::vector<std::int64_t>> sample_;  // and accepted shapes.
 };
 
 session::session(std::shared_ptr<const library> runtime, const std::filesystem::path& file,

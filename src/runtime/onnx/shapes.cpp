@@ -16,7 +16,7 @@ namespace {
 
 using shapes = std::vector<std::vector<std::int64_t>>;
 
-/// "input 'x', dimension 1": what an error is about.
+/// The subject of an error: "input 'x', dimension 1".
 std::string place(std::string_view side, const declared_tensor& t, std::size_t dimension) {
   return fmt::format("{} '{}', dimension {}", side, t.name, dimension);
 }
@@ -36,12 +36,12 @@ bool is_dynamic(const declared_tensor& t, std::size_t i) {
   return i < t.shape.size() && t.shape[i].value == -1;
 }
 
-/// Whether a dynamic dimension says itself that it is the size.
+/// Whether a dynamic dimension is named as the size.
 bool is_named(const dimension& d, const std::optional<std::string>& size) {
   return size && !size->empty() && d.name == *size;
 }
 
-/// Why dimension 0 is not the batch's; none if it may be.
+/// Why dimension 0 is not the batch; nothing if it may be.
 std::optional<std::string> why_no_batch(const std::vector<declared_tensor>& inputs,
                                         const std::vector<declared_tensor>& outputs) {
   std::string_view name;
@@ -67,8 +67,8 @@ std::optional<std::string> why_no_batch(const std::vector<declared_tensor>& inpu
   return std::nullopt;
 }
 
-/// The name of the size, which may be empty; none if no input has a size.
-/// @param first 1 if there is a batch; else 0, and `no_batch` says why.
+/// The name of the size, which may be empty; nothing if no input has a size.
+/// @param first 1 if there is a batch; else 0, with the reason in `no_batch`.
 std::optional<std::string> size_name(const std::vector<declared_tensor>& inputs, std::size_t first,
                                      const std::string& no_batch) {
   std::optional<std::string> name;
@@ -91,7 +91,7 @@ std::optional<std::string> size_name(const std::vector<declared_tensor>& inputs,
   return name;
 }
 
-/// A request of any size lies at the start of a larger one's row: the size is no inner dimension.
+/// Whether a row of any size is the beginning of a larger one: the size is no inner dimension.
 bool is_prefix_of_larger(const tensor_info& t) {
   const auto size = std::ranges::find(t.shape, size_dimension);
   if (size == t.shape.end()) return true;
@@ -107,7 +107,7 @@ bool names_a_mask(const tensor_info& t) {
   return lower.find("attention_mask") != std::string::npos;
 }
 
-/// Strings have no rows: how long one is only its request knows.
+/// Refuses strings, which have no rows: their lengths vary by request.
 void refuse_strings(std::string_view side, const std::vector<declared_tensor>& tensors) {
   const auto t = std::ranges::find(tensors, data_type::bytes, &declared_tensor::type);
   if (t == tensors.end()) return;
@@ -128,7 +128,7 @@ std::vector<tensor_info> without_batch(const std::vector<declared_tensor>& tenso
   return out;
 }
 
-/// Two runs on zeros that differ in rows and size, where they can.
+/// Two runs on zeros with different rows and sizes, where possible.
 struct probes {
   struct one {
     std::uint32_t rows = 1;
@@ -152,7 +152,7 @@ struct probes {
     };
     return fits(small) && fits(large);
   }
-  /// The dimension of an output, by what it was in both runs.
+  /// The dimension of an output, from its values in both runs.
   [[nodiscard]] std::int64_t dimension(const declared_tensor& t, std::size_t output,
                                        std::size_t i) const {
     const std::int64_t a = small.found[output][i];
@@ -166,7 +166,7 @@ struct probes {
   }
 };
 
-/// Fills in what outputs do not declare. @returns Why there is no batch after all, if so.
+/// Completes undeclared shapes of outputs. @returns Why there is no batch after all, if so.
 std::optional<std::string> complete(std::vector<tensor_info>& to,
                                     const std::vector<declared_tensor>& outputs,
                                     const std::optional<std::string>& size, bool has_batch,
@@ -266,7 +266,7 @@ described_model describe_rows(const std::vector<declared_tensor>& inputs,
   if (const auto why = complete_outputs()) {
     no_batch = why;
     require();
-    declare();  // Dimension 0 of inputs is the size then.
+    declare();  // Dimension 0 of inputs is then the size.
     static_cast<void>(complete_outputs());
   }
   const row_layout is_allowed{made.interface.outputs, made.interface.max_size};

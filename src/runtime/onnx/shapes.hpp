@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// From the shapes that a model declares to its interface: which dimension is the batch, which the
-/// size.
+/// Derives a model's interface from its declared shapes: which dimension is the batch, and which
+/// the size.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -18,10 +18,10 @@ namespace cohort::runtime::onnx::detail {
 
 struct dimension {
   std::int64_t value = -1;  ///< −1: dynamic.
-  std::string name{};       ///< Of one that is dynamic; may be empty.
+  std::string name{};       ///< Name of a dynamic one; may be empty.
 };
 
-/// A tensor as the model declares it. A rank of 0 may be one that is not known.
+/// A tensor as declared by the model. A rank of 0 may mean unknown.
 struct declared_tensor {
   std::string name;
   data_type type = data_type::f32;
@@ -36,7 +36,7 @@ struct described_model {
   model_interface interface;
   bool has_batch = false;
   bool pads = false;
-  std::string why_open{};  ///< Why it has no rows; empty: it has.
+  std::string why_open{};  ///< Why it has no rows; empty if it has.
 };
 
 /// A model's tensors cannot be rows of requests.
@@ -45,12 +45,13 @@ class no_rows_error : public config_error {
   using config_error::config_error;
 };
 
-/// Shapes of all inputs for a run on zeros, where whatever is the number of rows (a first
-/// dimension, and those of its name) is 1, and what else is open has this length.
+/// Shapes of all inputs for a run on zeros: the number of rows (a first dimension, and those with
+/// its name) is 1, and other open dimensions have this length.
 [[nodiscard]] std::vector<std::vector<std::int64_t>> sample_shapes(
     const std::vector<declared_tensor>& inputs, std::int64_t length);
 
-/// The rules are those of `session`. Runs probes only where outputs' shapes leave a question.
+/// Derives the interface by the rules of `session`. Runs probes only if outputs' shapes are
+/// unclear.
 /// @throws config_error If a shape is out of range or not understood: names tensor and dimension.
 [[nodiscard]] described_model describe(const std::vector<declared_tensor>& inputs,
                                        const std::vector<declared_tensor>& outputs,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What ONNX Runtime says of a call that failed.
+/// ONNX Runtime's messages about failed calls.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace cohort::runtime::onnx::detail {
 
-/// A text in one line of at most 1000 characters: whatever is not printed is a space.
+/// A text as one line of at most 1000 characters; unprintable characters become spaces.
 [[nodiscard]] inline std::string one_line(std::string_view text) {
   constexpr std::size_t most = 1000;
   std::string line;
@@ -28,7 +28,7 @@ namespace cohort::runtime::onnx::detail {
   return line;
 }
 
-/// Releases the status. @returns What it says; none if the call succeeded.
+/// Releases the status. @returns Its message; none if the call succeeded.
 [[nodiscard]] inline std::optional<std::string> failure_of(const ort_api& api, ort_status* status) {
   if (status == nullptr) return std::nullopt;
   std::string text = one_line(api.error_message(status));

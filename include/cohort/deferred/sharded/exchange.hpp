@@ -32,7 +32,7 @@ struct grant_answer {
 };
 
 /// A shard's latest message about a model. It replaces earlier ones: a model has at most one
-/// outstanding grant, whose answer stays until there is another.
+/// outstanding grant, and its answer stays until there is another.
 struct model_word {
   candidate best;
   grant_answer answer{};
@@ -121,8 +121,7 @@ class exchange {
     [[maybe_unused]] const bool fits = sides_[shard]->mail.push(mail);
     COHORT_ASSERT(fits);
   }
-  /// Reports the time of an ended batch. If a shard does not keep up, some of these samples are
-  /// lost.
+  /// Reports the time of an ended batch. If a shard does not keep up, some samples are lost.
   void send_measured(std::uint32_t shard, const batch_time& t) noexcept {
     sides_[shard]->measured.push(t);
   }

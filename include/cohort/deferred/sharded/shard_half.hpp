@@ -24,8 +24,8 @@
 namespace cohort::deferred {
 
 /// Carries out a shard half's decisions: a `scheduler_sink` with `left(model_id, model_state&&)`,
-/// which returns a released model to the caller with its waiting requests; no grant for it is on
-/// its way.
+/// which returns a released model to the caller with its waiting requests; no grant for it is
+/// pending.
 template <class S>
 concept shard_half_sink = scheduler_sink<S> && requires(S& s, model_id id, model_state&& m) {
   { s.left(id, std::move(m)) } noexcept;

@@ -35,7 +35,7 @@ inline constexpr std::array window_kinds{window_kind::eager,    window_kind::bri
 /// One set of values for the policies. A plain value.
 struct settings {
   window_kind window = window_kind::reserved;
-  double quantile = 0.9;  ///< Of learned latencies: see `learning`.
+  double quantile = 0.9;  ///< Quantile of learned latencies: see `learning`.
 
   [[nodiscard]] adaptive_options policy() const noexcept {
     adaptive_options o;
@@ -58,8 +58,8 @@ struct settings {
 
 /// The criterion between settings that lose equally few requests.
 enum class objective : std::uint8_t {
-  latency,  ///< The least mean latency: what servers want.
-  devices,  ///< The fewest devices at work: what deferred scheduling gives.
+  latency,  ///< The least mean latency, as servers want.
+  devices,  ///< The fewest devices at work, as with deferred scheduling.
 };
 
 /// The quantiles to try, in order.

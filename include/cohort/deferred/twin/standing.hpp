@@ -24,8 +24,8 @@ struct comparison {
 /// judges, with each round weighted by its new requests. Thread safety: none.
 struct standing {
   settings which;
-  double excess = 0;  ///< Of the score, in the last rounds.
-  double ratio = 1;   ///< Of the cost, in the last rounds.
+  double excess = 0;  ///< Difference of the score in the last rounds.
+  double ratio = 1;   ///< Ratio of the cost in the last rounds.
   double rounds = 0;  ///< Number of these rounds, at most 4.
   double past_excess = 0;
   double past_spread = 0;    ///< Variance of a round's excess about it.
@@ -34,8 +34,7 @@ struct standing {
   std::uint64_t seen = 0;    ///< Requests in total up to the last round.
 
   /// Adds the result of a round. @param clear An excess that differs by more from the last ones
-  /// indicates another load. @param requests Requests judged in the round. @param arrived Requests
-  /// in total.
+  /// indicates another load. @param requests Judged in the round. @param arrived Requests in total.
   void add(double now, double cost_now, double clear, std::uint64_t requests,
            std::uint64_t arrived) noexcept {
     judged = static_cast<double>(std::max<std::uint64_t>(requests, 1));

@@ -30,7 +30,7 @@ namespace cohort::deferred {
 /// The result of a trial.
 struct trial_result {
   double bad = 0;        ///< Share of all requests late or dropped.
-  double worst_bad = 0;  ///< Of the worst model,
+  double worst_bad = 0;  ///< The same for the worst model,
   /// and its number of requests; the fewest, if several are worst.
   std::uint64_t worst_requests = 0;
   double latency = 0;         ///< Mean, in seconds; a bad request counts as its deadline and more.
@@ -43,8 +43,8 @@ struct trial_start {
   time_point now;
   network_delays delays;
   std::vector<std::optional<model_config>> models;  ///< By id.
-  std::vector<std::uint32_t> capacities;            ///< Of the devices.
-  std::vector<double> slowness;                     ///< Of the devices, as learned.
+  std::vector<std::uint32_t> capacities;            ///< Capacities of the devices.
+  std::vector<double> slowness;                     ///< Learned slowness of the devices.
   std::vector<duration>
       work;  ///< Time until each of their entries should be free, in order; 0 if idle.
   bool sends_ahead = true;                 ///< Like `basic_scheduler::send_ahead`.
@@ -52,7 +52,7 @@ struct trial_start {
   std::vector<recorded_arrival> arrivals;  ///< Shifted so that the first is not before `now`.
   std::size_t unjudged =
       0;  ///< This many first arrivals are not judged, so that a change takes effect.
-  std::uint64_t seed = 1;  ///< Of the noise; the same for all settings.
+  std::uint64_t seed = 1;  ///< Seed of the noise; the same for all settings.
 };
 
 /// Adds models to an empty scheduler so that each gets its index as id; missing models leave a gap.
@@ -321,7 +321,7 @@ class trial {
   std::vector<std::array<double, steps>> quantiles_;  // By model.
   std::deque<request> pool_;
   std::vector<request*> idle_;
-  std::optional<run_state> state_;  // Of the run that is under way.
+  std::optional<run_state> state_;  // The run in progress.
 };
 
 }  // namespace cohort::deferred

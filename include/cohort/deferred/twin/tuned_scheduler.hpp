@@ -32,8 +32,7 @@ struct tuning_rounds {
   std::uint64_t judged = 0;          ///< Settings changed or kept by a result.
   std::uint64_t changed = 0;         ///< Rounds of these that changed them.
   std::uint64_t without_enough = 0;  ///< Too few requests to judge.
-  /// Settings kept because models or devices came or went, the answer came too late, or memory ran
-  /// out.
+  /// Kept because models or devices came or went, the answer came too late, or memory ran out.
   std::uint64_t without_answer = 0;
   duration cost{0};  ///< CPU time of judged rounds, if the runner measures it.
 };
@@ -211,8 +210,7 @@ class basic_tuned_scheduler {
     return true;
   }
 
-  /// Copies the last n arrivals, shifted so that the first comes now, except those of removed
-  /// models.
+  /// Copies the last n arrivals, the first shifted to now, except those of removed models.
   void copy_arrivals(std::size_t n, trial_start& to) const {
     const std::size_t size = record_.size();
     const duration shift = to.now - record_[size - n].at;

@@ -244,7 +244,7 @@ class tuner {
   tuning_options options_;
   settings present_;
   comparison why_;
-  std::vector<standing> standings_;  // Of settings other than the present ones.
+  std::vector<standing> standings_;  // For settings other than the present ones.
   std::uint32_t turn_ = 0;
   std::uint32_t idle_turns_ = 0;
 };

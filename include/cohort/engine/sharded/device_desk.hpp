@@ -32,8 +32,7 @@ namespace cohort::engine {
 template <backend Backend>
 class device_desk {
  public:
-  /// @param runner, doors Must outlive this. @throws config_error If an option is outside its
-  /// range.
+  /// @param runner, doors Must outlive this. @throws config_error If an option is out of range.
   device_desk(Backend& runner, sharded_doors& doors, const health_options& health)
       : backend_{runner}, doors_{doors}, half_{health} {
     half_.add_pool({});
@@ -164,8 +163,7 @@ class device_desk {
     }
   };
 
-  /// Launches the batches that are next in their entries: batches of two shards may arrive out of
-  /// order.
+  /// Launches the next batches of entries; those of two shards may arrive out of order.
   template <class Owner>
   bool launch_what_may(Owner& o) noexcept {
     bool any = false;

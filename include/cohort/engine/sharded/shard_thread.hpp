@@ -100,8 +100,7 @@ class shard_thread {
     if (wakes || !fits) wake();
     return fits;
   }
-  /// Like `post` without the limit: for threads that must not wait for room, as this thread itself
-  /// may.
+  /// Like `post` without the limit: for threads that must not wait for room, such as this.
   void post_anyway(const shard_message& m) {
     if (post(m)) return;
     {

@@ -264,8 +264,7 @@ class basic_sharded_engine {
     std::atomic<int>& calls_;
   };
 
-  /// Everything except the threads: the scheduler's backend, and its companion on the rank's
-  /// thread.
+  /// Everything except threads: the scheduler's backend, and its companion on the rank.
   struct parts {
     parts(basic_sharded_engine& e, Backend& b, const Context& context,
           const sharded_engine_options& o)

@@ -246,8 +246,7 @@ class basic_sharded_scheduler {
     const model_id of = r.model;
     shards_[routes_.shard_of(of)]->post_anyway({&r, of, number});
   }
-  /// Reports that the oldest batch of the entry ended, without results if `failed`. Once for each
-  /// batch.
+  /// Reports the end of the entry's oldest batch, without results if `failed`. Once for each batch.
   void complete(device_entry at, bool failed = false) noexcept {
     while (!ends_.push({at, failed})) {  // More ends than batches.
       if (rank_controls_.is_stopped()) return;

@@ -14,8 +14,7 @@ namespace cohort::packing {
 
 /// Plans hold for regular arrivals. Within one SLO a Poisson stream brings r · SLO requests on
 /// average, with a standard deviation of √(r · SLO). A plan for r (1 + deviations / √(r · SLO)) has
-/// room for `deviations` standard deviations more. Tight SLOs and small rates need most. 0: as
-/// regular.
+/// room for `deviations` of these. Tight SLOs and low rates need most. 0: as regular.
 struct burst_margin {
   double deviations = 0;  ///< At least 0.
 

@@ -96,8 +96,7 @@ struct interference_model {
   [[nodiscard]] static interference_model fit(std::span<const interference_sample> samples);
   /// Like `fit`, but a usage may be equal in all samples, as memory usage is if every model fits
   /// the cache: its coefficient is then 0, and the constant includes its effect. @throws
-  /// config_error If there are fewer samples than remaining coefficients, or they do not determine
-  /// these.
+  /// config_error If the samples are too few, or do not determine the remaining coefficients.
   [[nodiscard]] static interference_model fit_what_varies(
       std::span<const interference_sample> samples);
   /// How well the model predicts samples that it was not fitted to; all 0 without samples.

@@ -72,8 +72,8 @@ class latency_grid {
                                         std::uint32_t batch) const noexcept {
     return rows_[m * sizes() + s].cells[batch - 1].batch;
   }
-  /// Largest rate that the size carries of this model alone: max b / L(b) with 2 L(b) ≤ SLO; 0 if
-  /// there is no such batch.
+  /// Largest rate of this model alone on the size: max b / L(b) with 2 L(b) ≤ SLO; 0 if no batch
+  /// fits.
   [[nodiscard]] double capacity_rps(std::size_t m, std::size_t s) const noexcept {
     return rows_[m * sizes() + s].capacity_rps;
   }

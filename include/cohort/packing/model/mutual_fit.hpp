@@ -119,7 +119,7 @@ class mutual_fit {
 
   const latency_grid* grid_;
   interference_model model_;
-  std::vector<std::size_t> first_;  // Of each model, in `usage_`.
+  std::vector<std::size_t> first_;  // By model: first index in `usage_`.
   std::vector<device_usage> usage_;
 };
 

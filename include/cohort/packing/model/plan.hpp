@@ -24,7 +24,7 @@ enum class slo_rule : std::uint8_t {
 struct packing_problem {
   std::uint32_t gpus = 1;  ///< At least 1.
   slo_rule rule = slo_rule::own;
-  double memory_mb = std::numeric_limits<double>::infinity();  ///< Of one device; above 0.
+  double memory_mb = std::numeric_limits<double>::infinity();  ///< Memory of one device; above 0.
   std::vector<double> rates_rps{};  ///< By model of the grid; 0 if the model is not served.
 };
 

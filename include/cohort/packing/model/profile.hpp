@@ -39,7 +39,7 @@ struct usage_sample {
 struct model_profile {
   std::string name;
   double slo_ms = 0;     ///< Above 0.
-  double memory_mb = 0;  ///< Of one loaded instance, in 10^6 bytes; at least 0.
+  double memory_mb = 0;  ///< Memory of a loaded instance, in 10^6 bytes; at least 0.
   std::vector<latency_sample> latency{};
   std::vector<usage_sample> usage{};  ///< Empty if it was not measured or counted.
   /// How many times longer a batch runs next to each model of its list, by index, as measured side

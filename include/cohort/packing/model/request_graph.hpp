@@ -44,8 +44,8 @@ class request_graph {
   }
 
   [[nodiscard]] kind what() const noexcept { return kind_; }
-  [[nodiscard]] model_id model() const noexcept { return model_; }  ///< Of a model.
-  [[nodiscard]] double times() const noexcept { return times_; }    ///< Of a model.
+  [[nodiscard]] model_id model() const noexcept { return model_; }  ///< Only of a model.
+  [[nodiscard]] double times() const noexcept { return times_; }    ///< Only of a model.
   [[nodiscard]] const std::vector<request_graph>& parts() const noexcept { return parts_; }
 
   /// Calls `f(model, times)` for each model in the graph, in order; one may occur more than once.
@@ -82,7 +82,7 @@ inline constexpr double budget_slack = 0.005;
 /// Least work of a graph, in devices, for every budget of 0 to n steps; also for its parts.
 struct budget_costs {
   std::vector<double> cost;                       // By budget in steps; infinity if infeasible.
-  std::vector<budget_costs> parts{};              // Of series and parallel.
+  std::vector<budget_costs> parts{};              // Parts of series and parallel.
   std::vector<std::vector<std::size_t>> spent{};  // Series: the part's own, by part and budget.
 
   budget_costs(const latency_grid& grid, const request_graph& g, double step_ms, std::size_t n)
@@ -156,8 +156,7 @@ struct budget_costs {
 
 }  // namespace detail
 
-/// The requirements on each model of the grid: its SLO (infinity if unused) and its
-/// rate.
+/// Requirements on the grid's models: SLO (infinity if unused) and rate.
 struct stage_demand {
   std::vector<double> slos_ms;
   std::vector<double> rates_rps;

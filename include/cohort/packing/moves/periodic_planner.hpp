@@ -305,9 +305,9 @@ class periodic_planner {
     return fmt::format("{}: no plan was found", grid_.profile(m).name);
   }
 
-  /// The largest fraction with a plan: downwards in growing steps, as a load is seldom far above
-  /// the possible, then by bisection. `missing_.part` has the plan `found`; fractions above `most`
-  /// have none.
+  /// The largest fraction with a plan: downwards in growing steps, as loads are seldom far too
+  /// high, then by bisection. `missing_.part` has the plan `found`; fractions above `most` have
+  /// none.
   [[nodiscard]] plan best_part(const std::vector<double>& rates, double most, plan found) {
     double low = missing_.part;
     double high = 1;

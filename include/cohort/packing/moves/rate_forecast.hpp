@@ -20,8 +20,8 @@ namespace cohort::packing {
 class rate_forecast {
  public:
   struct options {
-    double level_weight = 0.6;  ///< Of the newest period in the level; above 0, at most 1.
-    double trend_weight = 0.4;  ///< Of the newest change in the trend; 0 to 1; 0: no trend.
+    double level_weight = 0.6;  ///< Weight of the newest period in the level; in (0, 1].
+    double trend_weight = 0.4;  ///< Weight of the newest change in the trend; 0 to 1; 0: no trend.
     double deviations = 2;      ///< Margin for chance; at least 0.
   };
 
@@ -61,8 +61,7 @@ class rate_forecast {
     const double rate = std::max(expected_rps(0), expected_rps(ahead));
     return periods_ == 0 ? 0 : rate + options_.deviations * std::sqrt(rate / period_s_);
   }
-  /// Half the width of the level's confidence interval, for this number of standard deviations of
-  /// the counts.
+  /// Half the width of the level's confidence interval, for `deviations` of the counts.
   [[nodiscard]] double confidence_rps(double deviations) const noexcept {
     if (periods_ == 0) return 0;
     const double w = options_.level_weight;

@@ -25,8 +25,7 @@ enum class replan_cause : std::uint8_t {
 /// Decides at the end of each period whether to make a new plan: if too many requests missed their
 /// SLO, if a rate exceeds what the plan in service was made for, margin included, or if the plan is
 /// much larger than needed. Plans have margins so that they last: a rate within them varies but has
-/// not changed. A pure decision on its arguments. Source: gpu-let, section 4.1. Thread safety:
-/// immutable.
+/// not changed. A pure function. Source: gpu-let, section 4.1. Thread safety: immutable.
 class replan_policy {
  public:
   struct options {
@@ -57,8 +56,7 @@ class replan_policy {
 
   /// @param asked By model: the rate that the plan in service was made for, with its margins.
   /// @param needed Rates expected now, without margins. @param wanted Rates that a plan made now
-  /// would be for. All three have the same length. @param ended, violated Requests of the last
-  /// period.
+  /// would be for. All of equal length. @param ended, violated Requests of the last period.
   [[nodiscard]] replan_cause decide(std::span<const double> asked, std::span<const double> needed,
                                     std::span<const double> wanted, std::uint64_t ended,
                                     std::uint64_t violated) const noexcept {

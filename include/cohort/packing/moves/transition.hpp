@@ -39,8 +39,8 @@ struct transition_step {
   partition_id partition;
   device_id gpu;
   device_share size;
-  model_id model{};                    ///< Of load, warm_up, drain and unload.
-  double duty_ms = 0;                  ///< Of serve.
+  model_id model{};                    ///< The model to load, warm up, drain or unload.
+  double duty_ms = 0;                  ///< Duty cycle, for serve.
   std::vector<placed_model> models{};  ///< Of serve; requests are distributed by their rates.
 };
 

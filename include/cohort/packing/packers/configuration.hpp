@@ -30,7 +30,7 @@ class configuration_set {
   /// @param max_vectors Limit on batch vectors to visit, over all sizes; comparing one with 64
   /// others counts as one more.
   /// @param stop Called now and then; true gives up. None: never.
-  /// @param useful_rps By model of the grid: higher rates are of no use; at least 0. Empty: all are
+  /// @param useful_rps By model of the grid: higher rates are useless; at least 0. Empty: all are
   /// useful.
   configuration_set(const latency_grid& grid, slo_rule rule, std::vector<std::uint32_t> models,
                     std::uint64_t max_vectors = 20'000'000, std::function<bool()> stop = {},

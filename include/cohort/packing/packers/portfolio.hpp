@@ -27,11 +27,10 @@ namespace cohort::packing {
 /// squishy bin packing on devices cut into each of the sizes; self-tuning; elastic partitioning
 /// with the other fits, then with every order of the models (the first `max_orders` of them, from
 /// ascending rate times SLO on); the first `max_combinations` ways of `ideal`. Returns the first
-/// plan that serves all. Complexity: that of its packers, in turn. Thread safety: immutable. A
-/// packer.
+/// plan that serves all. Complexity: the sum of its packers'. Thread safety: immutable. A packer.
 struct portfolio {
   std::uint32_t max_orders = 120;
-  std::uint64_t max_combinations = 2000;  ///< Of ways to cut the devices, for `ideal`.
+  std::uint64_t max_combinations = 2000;  ///< Ways to cut the devices, for `ideal`.
   std::function<bool()>
       stop{};  ///< Called after the first plan was tried; true gives up. None: never.
 

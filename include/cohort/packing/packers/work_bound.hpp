@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An upper bound on the multiple of a demand that any plan can serve: by work, for any number of
-/// models.
+/// An upper bound, by work, on the multiple of a demand that any plan can serve.
 #pragma once
 
 #include <cohort/packing/model/feasibility.hpp>
@@ -114,8 +113,7 @@ class size_prices {
   /// By size: number of gpu-lets of the device valued last.
   [[nodiscard]] const std::vector<double>& layout() const noexcept { return layout_; }
 
-  /// Upper bound on the multiple of the demand that can be served. Stops once it no longer
-  /// improves.
+  /// Upper bound on the multiple of the demand that can be served. Stops without improvement.
   double solve() {
     const std::size_t n = grid_.sizes();
     std::vector<double> w(n);
@@ -188,8 +186,7 @@ inline constexpr double proof_margin = 1e-7;
   detail::size_prices prices{grid, problem};
   double bound = prices.solve();
   // Limits on batches at one multiple hold for all smaller ones; and if that multiple cannot be
-  // served, no larger one can. The demand itself comes first, as callers mostly want to know about
-  // that.
+  // served, no larger one can. The demand itself comes first, as most callers ask about it.
   if (bound > 1 && std::isfinite(bound)) {
     prices.limit(1);
     if (const double as_asked = prices.solve(); as_asked < 1) bound = as_asked;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Distributes models over sub-clusters: the problem, the value of an assignment, and a check of
-/// the caps.
+/// Distributes models over sub-clusters: the problem, an assignment's value, and a check of caps.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -23,7 +22,7 @@ struct subcluster_model {
   double rate_rps = 0;
   double static_mb = 0;   ///< Weights: every backend of the sub-cluster holds all of them.
   double dynamic_mb = 0;  ///< While running: only the sub-cluster's largest counts.
-  double move_cost = 1;   ///< Of loading it elsewhere and unloading it here.
+  double move_cost = 1;   ///< Cost of loading it elsewhere and unloading it here.
 };
 
 /// Models, and the sub-clusters to spread them over. Every backend of a sub-cluster holds all its
@@ -86,8 +85,8 @@ using subcluster_assignment = std::vector<std::uint32_t>;
 struct subcluster_value {
   double objective = 0;         ///< max |rate − average| + weight · max |static memory − average|.
   double rate_imbalance = 0;    ///< (max − min) / mean; 0 if the mean is 0.
-  double memory_imbalance = 0;  ///< Of the static memory, likewise.
-  double move_cost = 0;         ///< From `current`.
+  double memory_imbalance = 0;  ///< The same for the static memory.
+  double move_cost = 0;         ///< Cost of the moves from `current`.
 };
 
 namespace detail {

@@ -110,8 +110,7 @@ class method_simulation {
   bool emit(std::uint32_t slot);
   void emit_first(std::uint32_t request);
   void leave(std::uint32_t slot);
-  /// Columns read by an iteration before it appends, and those of them that belong to unfinished
-  /// rows.
+  /// Columns read by an iteration before it appends, and those of unfinished rows.
   struct reads {
     std::uint64_t read = 0;
     std::uint64_t own = 0;

@@ -53,8 +53,7 @@ struct decode_cost {
   double per_column_ms = 0;
 };
 
-/// Which request enters next; see kv/batch/pick_policy.hpp. Groups that run to completion are
-/// always fifo.
+/// Which request enters next; see kv/batch/pick_policy.hpp. Run to completion is always fifo.
 enum class decode_pick : std::uint8_t { fifo, best_fit, priority };
 
 struct decode_options {

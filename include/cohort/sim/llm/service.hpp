@@ -19,11 +19,11 @@ struct service_options {
   /// An iteration without prefill lasts iteration_ms + per_token_ms · rows + per_column_ms · own
   /// columns; prompt tokens cost per_token_ms each.
   decode_cost cost{};
-  double prefill_ms = 0;  ///< Of a prefill run or piece, on top of its tokens; finite, at least 0.
+  double prefill_ms = 0;  ///< Cost of a prefill run or piece beyond its tokens; finite, at least 0.
   /// If true, iterations include prefill in pieces; if false, it has its own stream.
   bool is_coupled = false;
-  duration first_token = unbounded;     ///< From arrival to the first token; above 0.
-  duration between_tokens = unbounded;  ///< Of any two tokens of a request; above 0.
+  duration first_token = unbounded;     ///< Limit from arrival to the first token; above 0.
+  duration between_tokens = unbounded;  ///< Limit between two tokens of a request; above 0.
   std::uint32_t max_prepared = 16;      ///< Prefill pauses while this many wait for a slot.
   kv::prefill_limits prefill{.max_rows = 8, .max_waste = 0.25, .max_positions = 4096};
 };

@@ -38,7 +38,7 @@ struct closed_loop_options {
   double transition_ms = 12'000;  ///< From decision to service of a new plan; below a period.
   packing::rate_forecast::options forecast{};
   packing::replan_policy::options replan{};
-  double margin = 0.1;  ///< Fraction by which plans exceed the forecast; at least 0.
+  double margin = 0.1;  ///< Plans exceed the forecast by this part; at least 0.
   packing::burst_margin burst{.deviations = 0};  ///< Added to it, for chance within an SLO.
   std::uint64_t seed = 1;
   std::vector<outage> outages{};

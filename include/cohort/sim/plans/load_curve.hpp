@@ -20,11 +20,10 @@ class load_curve {
  public:
   struct point {
     double at_s = 0;
-    double part = 0;  ///< Of the full load; at least 0.
+    double part = 0;  ///< Fraction of the full load; at least 0.
   };
 
-  /// @throws config_error If there is no point, times do not rise, or a fraction is not a number of
-  /// at least 0.
+  /// @throws config_error If there is no point, times do not rise, or a fraction is not at least 0.
   explicit load_curve(std::vector<point> points) : points_{std::move(points)} {
     expects(!points_.empty(), "load_curve: at least one point");
     for (std::size_t i = 0; i < points_.size(); ++i) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Cellular batching in virtual time: requests join at every cell boundary, whatever batch they
-/// were in.
+/// Cellular batching in virtual time: requests join at every cell boundary, whatever their batch.
 #pragma once
 
 #include <cohort/batching/stage_profile.hpp>

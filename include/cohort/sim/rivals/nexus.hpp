@@ -84,7 +84,7 @@ class nexus {
   /// A model on a device.
   struct session {
     model_id model;
-    std::uint32_t batch = 1;  // As packed.
+    std::uint32_t batch = 1;  // Packed batch size.
     deferred::request_queue queue{16};
   };
   struct backend {
@@ -96,7 +96,7 @@ class nexus {
   struct route {
     device_id to;
     std::size_t session = 0;
-    double part = 1;    // Of the model's rate.
+    double part = 1;    // Fraction of the model's rate.
     double credit = 0;  // Highest goes next.
   };
 

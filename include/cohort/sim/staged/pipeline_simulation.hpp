@@ -61,7 +61,7 @@ struct staged_result {
     for (const duration d : latency) sum_ns += static_cast<double>(d.count());
     return latency.empty() ? 0 : sum_ns / (1e6 * static_cast<double>(latency.size()));
   }
-  /// The latency that a fraction of the requests does not exceed, by nearest rank. @param part In
+  /// The latency that this part of the requests does not exceed, by nearest rank. @param part In
   /// (0, 1].
   [[nodiscard]] double percentile_ms(double part) const {
     std::vector<duration> sorted = latency;

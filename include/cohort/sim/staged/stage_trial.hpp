@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Finds the best number of stages for a model, by trial in virtual time on measurements of its
-/// operators.
+/// Finds the best number of stages for a model, by trials in virtual time on measured operators.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
@@ -33,8 +32,8 @@ struct stage_trial_options {
   std::vector<batching::batch_time> rows{};
   double load = 0.6;                ///< Fraction of the peak rate; above 0 and below 1.
   std::size_t most_stages = 8;      ///< Counts from 1 to this are tried; at least 1.
-  std::uint64_t requests = 10'000;  ///< Of each run; 1 to 10^7.
-  std::uint64_t seed = 1;           ///< Of the arrivals, which are the same for each count.
+  std::uint64_t requests = 10'000;  ///< Requests of each run; 1 to 10^7.
+  std::uint64_t seed = 1;           ///< Seed of the arrivals, equal for each count.
   std::uint32_t buffer_sets = 2;    ///< At least 1.
   batching::entry_rule entry = batching::entry_rule::idle;
 };
@@ -47,7 +46,7 @@ struct tried_stages {
 
 /// The result of a trial.
 struct stage_trial {
-  double rate_rps = 0;              ///< Of the arrivals.
+  double rate_rps = 0;              ///< Rate of the arrivals.
   std::vector<tried_stages> tried;  ///< With 1, 2, ... stages.
   std::size_t best = 0;             ///< The first within 1 % of the least mean latency.
 

@@ -78,8 +78,7 @@ inline transition_maker::transition_maker(const latency_grid& grid,
   }
 }
 
-/// Renames the devices of the next plan so that most stays. Those left without a device are
-/// omitted.
+/// Renames the devices of the next plan so that most stays. Those without a device are omitted.
 inline void transition_maker::match_devices() {
   struct pair {
     std::size_t kept;
@@ -122,8 +121,7 @@ inline void transition_maker::match_devices() {
     name[p.from] = p.to;
     taken[p.to] = true;
   }
-  // If some may be omitted, devices first keep their free numbers, so that models stay where their
-  // plan says.
+  // If some may be omitted, devices keep free numbers first: models stay where planned.
   for (std::uint32_t d = 0; d < limits_.gpus && !limits_.set_aside.empty(); ++d) {
     if (name[d] != none || next[d].empty() || taken[d] || !now[d].empty()) continue;
     name[d] = d;

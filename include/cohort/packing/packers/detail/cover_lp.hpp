@@ -29,8 +29,7 @@ class cover_lp {
   [[nodiscard]] const std::vector<double>& prices() const noexcept { return prices_; }
   /// The multiple covered by the last basis.
   [[nodiscard]] double covered() const noexcept { return covered_; }
-  /// A configuration in use: the number of the oracle call that returned it, from 0, and its
-  /// amount.
+  /// A configuration in use: the oracle call that returned it, from 0, and its amount.
   struct use {
     std::size_t call = 0;
     double amount = 0;
@@ -97,8 +96,8 @@ void cover_lp::solve(std::span<const double> counts, std::span<const double> dem
   prices_.assign(models, 0.0);
   for (std::size_t r = 0; r < rows_; ++r) inverse(r, r) = 1;
   for (std::size_t g = 0; g < groups; ++g) values_[g] = counts[g];
-  // Different small values instead of zeros avoid degenerate steps. Rows of models are relative to
-  // the demand.
+  // Different small values for zeros avoid degenerate steps. Rows of models are relative to the
+  // demand.
   for (std::size_t i = 0; i < models; ++i) {
     values_[groups + i] = 1e-8 * (1 + 0.1 * static_cast<double>(i));
   }

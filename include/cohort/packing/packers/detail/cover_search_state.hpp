@@ -40,8 +40,8 @@ class cover_search {
  private:
   using rates = std::vector<double>;
   struct choice {
-    std::size_t size;         // Of the place.
-    std::size_t needed_size;  // Of the configuration in it.
+    std::size_t size;         // Size of the place.
+    std::size_t needed_size;  // Size that its configuration needs.
     rates carried;
   };
   struct node {

@@ -93,7 +93,7 @@ class gpulet_worth {
     std::uint32_t most = 0;
   };
   struct node {
-    double shortest = 0;  // Of the duty cycle.
+    double shortest = 0;  // Range of the duty cycle.
     double longest = 0;
     std::vector<batches> range{};
   };

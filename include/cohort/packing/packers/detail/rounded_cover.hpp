@@ -203,7 +203,7 @@ class rounded_cover {
   packer_of_rest rest_;
   cover_lp lp_;
   std::vector<std::uint32_t> wanted_;  // Models with unserved demand.
-  std::vector<double> need_;           // Of each model.
+  std::vector<double> need_;           // Unserved rate of each model.
   std::vector<device> columns_;
   std::vector<place> known_;  // Good ones that `shared_gpulet` misses.
 };

@@ -37,16 +37,16 @@ struct subcluster_state {
   double cost_change(std::uint32_t model, std::uint32_t to) const noexcept;
 
   const subcluster_problem* problem_;
-  std::vector<double> rate_;    // Of each model, as a part of the average.
+  std::vector<double> rate_;    // Rate of each model, relative to the average.
   std::vector<double> memory_;  // Likewise.
-  double rate_cap_ = 0;         // Of a deviation.
+  double rate_cap_ = 0;         // Cap on a deviation.
   double memory_cap_ = 0;       // Likewise.
   double average_rate_;
   double average_memory_;
   double weight_ = 1;  // Of memory against rate, both as parts of their averages.
   std::vector<cluster> clusters_;
   std::vector<std::uint32_t> where_;     // Sub-cluster of each model.
-  std::vector<std::uint32_t> position_;  // Of each model among its sub-cluster's members.
+  std::vector<std::uint32_t> position_;  // Index of each model in its sub-cluster.
   double cost_ = 0;
   double energy_ = 0;
 };
