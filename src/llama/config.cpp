@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -100,6 +101,25 @@ struct rope_claim {
   std::optional<rope_stretch> stretch;
 };
 
+/// As transformers compute them.
+rope_stretch read_yarn(const reader& r, const reader& config) {
+  rope_stretch y{.type = rope_type::yarn, .factor = r.number("factor")};
+  if (y.factor < 1) r.fail("factor", "a number of at least 1");
+  y.original_positions = r.has("original_max_position_embeddings")
+                             ? r.number("original_max_position_embeddings")
+                             : config.number("max_position_embeddings");
+  y.fast = r.number("beta_fast", y.fast);
+  y.slow = r.number("beta_slow", y.slow);
+  if (y.fast < y.slow) r.fail("beta_fast", "no less than beta_slow");
+  y.truncates = r.boolean("truncate", true);
+  const auto growth = [&](double scale) { return 0.1 * scale * std::log(y.factor) + 1; };
+  const bool has_both = r.has("mscale") && r.has("mscale_all_dim");
+  y.growth = r.number(
+      "attention_factor",
+      has_both ? growth(r.number("mscale")) / growth(r.number("mscale_all_dim")) : growth(1));
+  return y;
+}
+
 /// @param name rope_parameters or rope_scaling.
 rope_claim read_rope(const reader& config, const char* name) {
   if (!config.has(name)) return {};
@@ -110,7 +130,7 @@ rope_claim read_rope(const reader& config, const char* name) {
   r.neutral("partial_rotary_factor", 1);
   if (r.has("rope_theta")) out.theta = r.number("rope_theta");
   const char* key = r.has("rope_type") || !r.has("type") ? "rope_type" : "type";
-  constexpr const char* allowed = "\"default\", \"llama3\", or \"linear\" with factor 1";
+  constexpr const char* allowed = "\"default\", \"linear\", \"llama3\" or \"yarn\"";
   if (!r.has(key)) {
     // Without a type there is nothing that it could mean but these.
     for (const auto& [other, value] : section.items()) {
@@ -127,9 +147,16 @@ rope_claim read_rope(const reader& config, const char* name) {
     out.stretch = rope_stretch{};
     return out;
   }
-  if (type == "linear") r.fail("factor", "1, since rope_type linear is not supported");
+  if (type == "linear") {
+    out.stretch = rope_stretch{.type = rope_type::linear, .factor = r.number("factor")};
+    return out;
+  }
+  if (type == "yarn") {
+    out.stretch = read_yarn(r, config);
+    return out;
+  }
   if (type != "llama3") r.fail(key, allowed);
-  out.stretch = rope_stretch{.on = true,
+  out.stretch = rope_stretch{.type = rope_type::llama3,
                              .factor = r.number("factor"),
                              .low_frequency = r.number("low_freq_factor"),
                              .high_frequency = r.number("high_freq_factor"),
@@ -166,18 +193,47 @@ void read_ropes(const reader& config, llama_config& c) {
   }
 }
 
-/// Refuses what is not a Llama as ours.
-void check_architecture(const reader& r) {
-  r.neutral("model_type", "llama");
-  if (r.has("architectures")) {
-    const json& names = r["architectures"];
-    const auto is_ours = [](const json& n) {
-      return n == "LlamaForCausalLM" || n == "LLaMAForCausalLM";
-    };
-    if (!names.is_array() || !std::ranges::all_of(names, is_ours)) {
-      r.fail("architectures", "[\"LlamaForCausalLM\"]");
+/// Which of the kin a model is: the Llama, and those that differ in little.
+struct kin {
+  const char* type;
+  const char* architecture;
+};
+constexpr std::array all_kin{kin{"llama", "LlamaForCausalLM"}, kin{"mistral", "MistralForCausalLM"},
+                             kin{"qwen2", "Qwen2ForCausalLM"}, kin{"qwen3", "Qwen3ForCausalLM"}};
+
+std::string_view kin_of(const reader& r) {
+  const auto fail = [&](const char* key) {
+    std::string known;
+    for (const kin& k : all_kin) {
+      known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ",
+                           key == std::string_view{"model_type"} ? k.type : k.architecture);
     }
+    r.fail(key, "one of " + known);
+  };
+  std::string_view type;
+  if (r.has("model_type")) {
+    const auto at = std::ranges::find_if(
+        all_kin, [&](const kin& k) { return r["model_type"] == json(k.type); });
+    if (at == all_kin.end()) fail("model_type");
+    type = at->type;
   }
+  if (!r.has("architectures")) return type.empty() ? "llama" : type;
+  const json& names = r["architectures"];
+  if (!names.is_array()) fail("architectures");
+  for (const json& name : names) {
+    const auto at = std::ranges::find_if(all_kin, [&](const kin& k) {
+      return name == json(k.architecture) ||
+             (k.type == std::string_view{"llama"} && name == json("LLaMAForCausalLM"));
+    });
+    if (at == all_kin.end() || (!type.empty() && type != at->type)) fail("architectures");
+    type = at->type;
+  }
+  return type.empty() ? "llama" : type;
+}
+
+/// Refuses what is not a Llama as ours, or of its kin. @returns Which it is.
+std::string_view check_architecture(const reader& r) {
+  const std::string_view of = kin_of(r);
   if (r.has("hidden_act") && r["hidden_act"] != "silu" && r["hidden_act"] != "swish") {
     r.fail("hidden_act", "\"silu\"");
   }
@@ -185,7 +241,11 @@ void check_architecture(const reader& r) {
   r.neutral("mlp_bias", false);
   r.neutral("partial_rotary_factor", 1);
   r.neutral("logit_scale", 1);
-  if (r.has("sliding_window") && r.boolean("use_sliding_window", true)) {
+  // Where nothing is said, a Mistral has a window and a Qwen has none.
+  const bool is_qwen = of == "qwen2" || of == "qwen3";
+  const bool says = r.object().contains("sliding_window");
+  if ((of == "mistral" && !says) ||
+      (r.has("sliding_window") && r.boolean("use_sliding_window", !is_qwen))) {
     r.fail("sliding_window", "null: the whole text is attended to");
   }
   if (r.has("layer_types")) {
@@ -198,13 +258,15 @@ void check_architecture(const reader& r) {
   for (const char* quantised : {"quantization_config", "compression_config"}) {
     if (r.has(quantised)) r.fail(quantised, "null: weights in F32, F16 or BF16");
   }
+  return of;
 }
 
 }  // namespace
 
 std::size_t llama_config::parameters() const noexcept {
-  const std::size_t block =
-      2 * hidden * q_width() + 2 * hidden * kv_width() + 3 * hidden * ffn + 2 * hidden;
+  const std::size_t block = 2 * hidden * q_width() + 2 * hidden * kv_width() + 3 * hidden * ffn +
+                            2 * hidden + (qkv_bias ? q_width() + 2 * kv_width() : 0) +
+                            (qk_norm ? 2 * head_size : 0);
   return vocabulary * hidden * (tied ? 1 : 2) + layers * block + hidden;
 }
 
@@ -212,17 +274,19 @@ llama_config parse_config(std::string_view text, const std::string& origin) {
   const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) throw config_error{origin + ": not a JSON object"};
   const reader r{document, origin};
-  check_architecture(r);
+  const std::string_view of = check_architecture(r);
   llama_config c;
+  c.qkv_bias = of == "qwen2";
+  c.qk_norm = of == "qwen3";
   c.layers = r.integer("num_hidden_layers", 1, 1000);
   c.hidden = r.integer("hidden_size", 1, most);
   c.heads = r.integer("num_attention_heads", 1, 4096);
   c.kv_heads = r.integer("num_key_value_heads", 1, c.heads, c.heads);
   if (c.heads % c.kv_heads != 0) r.fail("num_key_value_heads", "a divisor of num_attention_heads");
-  if (!r.has("head_dim") && c.hidden % c.heads != 0) {
+  if (!r.has("head_dim") && !c.qk_norm && c.hidden % c.heads != 0) {
     r.fail("hidden_size", "a multiple of num_attention_heads");
   }
-  c.head_size = r.integer("head_dim", 2, 1024, c.hidden / c.heads);
+  c.head_size = r.integer("head_dim", 2, 1024, c.qk_norm ? 128 : c.hidden / c.heads);
   if (c.head_size % 2 != 0) r.fail("head_dim", "an even number");
   c.ffn = r.integer("intermediate_size", 1, most);
   c.vocabulary = r.integer("vocab_size", 1, 1U << 24U);
@@ -230,6 +294,11 @@ llama_config parse_config(std::string_view text, const std::string& origin) {
   c.norm_epsilon = r.number("rms_norm_eps", 1e-5);
   c.tied = r.boolean("tie_word_embeddings", false);
   read_ropes(r, c);
+  if (c.stretch.type == rope_type::yarn) {  // The config may still say how many there were before.
+    const double stretched = c.stretch.original_positions * c.stretch.factor;
+    c.max_positions =
+        std::max(c.max_positions, static_cast<std::size_t>(std::min(stretched, 0x1p24)));
+  }
   c.begin_token = static_cast<std::int32_t>(r.integer("bos_token_id", 0, c.vocabulary - 1, 0));
   if (!r.has("bos_token_id")) c.begin_token = -1;
   c.end_tokens = r.tokens("eos_token_id", c.vocabulary);
@@ -253,8 +322,9 @@ llama_config served_config(llama_config c, std::uint64_t kv_bytes, std::size_t e
 }
 
 std::string write_config(const llama_config& c) {
-  json out = {{"architectures", {"LlamaForCausalLM"}},
-              {"model_type", "llama"},
+  const kin& of = all_kin[c.qk_norm ? 3 : c.qkv_bias ? 2 : 0];
+  json out = {{"architectures", {of.architecture}},
+              {"model_type", of.type},
               {"hidden_act", "silu"},
               {"num_hidden_layers", c.layers},
               {"hidden_size", c.hidden},
@@ -272,7 +342,17 @@ std::string write_config(const llama_config& c) {
               {"torch_dtype", "float32"},
               {"eos_token_id", c.end_tokens}};
   if (c.begin_token >= 0) out["bos_token_id"] = c.begin_token;
-  if (c.stretch.on) {
+  if (c.stretch.type == rope_type::linear) {
+    out["rope_scaling"] = {{"rope_type", "linear"}, {"factor", c.stretch.factor}};
+  } else if (c.stretch.type == rope_type::yarn) {
+    out["rope_scaling"] = {{"rope_type", "yarn"},
+                           {"factor", c.stretch.factor},
+                           {"original_max_position_embeddings", c.stretch.original_positions},
+                           {"beta_fast", c.stretch.fast},
+                           {"beta_slow", c.stretch.slow},
+                           {"attention_factor", c.stretch.growth},
+                           {"truncate", c.stretch.truncates}};
+  } else if (c.stretch.type == rope_type::llama3) {
     out["rope_scaling"] = {{"rope_type", "llama3"},
                            {"factor", c.stretch.factor},
                            {"low_freq_factor", c.stretch.low_frequency},

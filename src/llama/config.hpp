@@ -11,18 +11,30 @@
 
 namespace cohort::llama {
 
-/// How rotary positions are stretched for long contexts (type llama3).
+/// How rotary positions are stretched for long contexts; the names are those of transformers.
+enum class rope_type : std::uint8_t {
+  plain,   ///< Not at all.
+  linear,  ///< All frequencies are slowed by a factor.
+  llama3,  ///< Low frequencies are slowed, high ones kept, between them a blend.
+  yarn,    ///< The same, blended by dimension, and queries and keys grow.
+};
+
 struct rope_stretch {
-  bool on = false;
+  rope_type type = rope_type::plain;
   double factor = 1;
-  double low_frequency = 1;
+  double low_frequency = 1;  ///< Of llama3: turns over the original positions; likewise the next.
   double high_frequency = 4;
-  double original_positions = 8192;
+  double original_positions = 8192;  ///< Of llama3 and yarn.
+  double fast = 32;                  ///< Of yarn, `beta_fast`: turns above which none is slowed.
+  double slow = 1;                   ///< `beta_slow`: turns below which all are.
+  double growth = 1;                 ///< `attention_factor`: of queries and of keys, each.
+  bool truncates = true;             ///< The dimensions between which yarn blends are whole.
 
   friend bool operator==(const rope_stretch&, const rope_stretch&) = default;
 };
 
-/// Llama: RMSNorm, rotary positions (halves rotated), grouped-query attention, SwiGLU, no biases.
+/// Llama: RMSNorm, rotary positions (halves rotated), grouped-query attention, SwiGLU. Of its kin
+/// Mistral is the same without a window, Qwen 2 has biases, Qwen 3 norms in its attention.
 struct llama_config {
   std::size_t layers = 2;
   std::size_t hidden = 64;
@@ -35,7 +47,9 @@ struct llama_config {
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
   rope_stretch stretch{};
-  bool tied = false;  ///< The output matrix is the embedding.
+  bool tied = false;      ///< The output matrix is the embedding.
+  bool qkv_bias = false;  ///< Queries, keys and values have biases: Qwen 2.
+  bool qk_norm = false;   ///< Each head of queries and keys is normed before rotation: Qwen 3.
   std::int32_t begin_token = 256;
   std::vector<std::int32_t> end_tokens{257};
 

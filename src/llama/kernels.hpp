@@ -17,7 +17,7 @@ namespace cohort::llama {
 void multiply(const float* x, const float* w, float* y, std::size_t rows, std::size_t outputs,
               std::size_t inputs, std::size_t y_pitch, bool add = false);
 
-/// y = x / rms(x) · gain.
+/// y = x / rms(x) · gain; y may be x.
 void rms_norm(const float* x, const float* gain, float* y, std::size_t n, float epsilon);
 
 /// Rotates the halves of each head by the angles of a position: `turns` holds cos, then sin, of

@@ -11,19 +11,45 @@
 namespace cohort::llama {
 namespace {
 
+/// YaRN: how much of a pair's frequency is slowed, from 0 to 1. A pair that turns `fast` times or
+/// more over the original positions is not, one that turns `slow` times is.
+double yarn_ramp(const llama_config& c, double pair) {
+  const rope_stretch& y = c.stretch;
+  const auto d = static_cast<double>(c.head_size);
+  const auto pair_of = [&](double turns) {
+    return d * std::log(y.original_positions / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(c.rope_theta));
+  };
+  double first = pair_of(y.fast);
+  double last = pair_of(y.slow);
+  if (y.truncates) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, d - 1);
+  if (first == last) last += 0.001;
+  return std::clamp((pair - first) / (last - first), 0.0, 1.0);
+}
+
 /// The angle of each pair of a head for one position.
 std::vector<double> frequencies(const llama_config& c) {
   const std::size_t half = c.head_size / 2;
   std::vector<double> out(half);
   for (std::size_t i = 0; i < half; ++i) {
     double f = std::pow(c.rope_theta, -static_cast<double>(i) / static_cast<double>(half));
-    if (c.stretch.on) {
-      // Llama 3.1: low frequencies are slowed by `factor`, high ones kept, between them a blend.
+    if (c.stretch.type == rope_type::linear) {
+      f /= c.stretch.factor;
+    } else if (c.stretch.type == rope_type::llama3) {
+      // Low frequencies are slowed by `factor`, high ones kept, between them a blend.
       const double turns = c.stretch.original_positions * f / (2 * std::numbers::pi);
       const double blend = std::clamp(
           (turns - c.stretch.low_frequency) / (c.stretch.high_frequency - c.stretch.low_frequency),
           0.0, 1.0);
       f = (1 - blend) * f / c.stretch.factor + blend * f;
+    } else if (c.stretch.type == rope_type::yarn) {
+      const double slowed = yarn_ramp(c, static_cast<double>(i));
+      f = slowed * f / c.stretch.factor + (1 - slowed) * f;
     }
     out[i] = f;
   }
@@ -46,9 +72,11 @@ std::vector<float> position_turns(const llama_config& c) {
   const std::vector<double> f = frequencies(c);
   std::vector<float> turns(c.max_positions * c.head_size);
   float* to = turns.data();
+  const double growth = c.stretch.type == rope_type::yarn ? c.stretch.growth : 1;
   for (std::size_t p = 0; p < c.max_positions; ++p) {
-    for (const double x : f) *to++ = static_cast<float>(std::cos(static_cast<double>(p) * x));
-    for (const double x : f) *to++ = static_cast<float>(std::sin(static_cast<double>(p) * x));
+    const auto at = static_cast<double>(p);
+    for (const double x : f) *to++ = static_cast<float>(growth * std::cos(at * x));
+    for (const double x : f) *to++ = static_cast<float>(growth * std::sin(at * x));
   }
   return turns;
 }
@@ -86,6 +114,13 @@ void llama::forward(std::span<const token_row> rows, scratch& s) const {
       float* q = s.qkv.data() + i * wide;
       float* k = q + c.q_width();
       const float* v = k + c.kv_width();
+      for (std::size_t a = 0; a < w.qkv_bias.size(); ++a) q[a] += w.qkv_bias[a];
+      if (c.qk_norm) {
+        for (std::size_t a = 0; a < c.heads + c.kv_heads; ++a) {
+          const float* gain = (a < c.heads ? w.q_norm : w.k_norm).data();
+          rms_norm(q + a * d, gain, q + a * d, d, epsilon);
+        }
+      }
       const float* turns = turns_.data() + std::size_t{r.position} * d;
       rotate(q, turns, c.heads, d);
       rotate(k, turns, c.kv_heads, d);

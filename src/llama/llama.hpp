@@ -30,7 +30,8 @@ struct kv_ref {
 /// The strides of packed columns, [layer][2][head][column][head_size].
 [[nodiscard]] kv_ref packed_kv(const llama_config& c, float* data, std::size_t columns) noexcept;
 
-/// Cosines, then sines, of half a head for each position, [max_positions][head_size].
+/// Cosines, then sines, of half a head for each position, [max_positions][head_size]; YaRN's with
+/// the growth of queries and keys.
 [[nodiscard]] std::vector<float> position_turns(const llama_config& c);
 
 /// One token to compute. Rows of one sequence may stand in one call if each comes after those whose

@@ -30,6 +30,11 @@ constexpr std::string_view llama3_pattern =
 constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr std::string_view gpt4o_pattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view nemo_pattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 constexpr std::size_t most_tokens = std::size_t{1} << 24U;
 constexpr std::size_t most_gaps = 65536;  // Ids that no token has: a few, in what is real.
 
@@ -77,15 +82,32 @@ std::uint64_t pair_key(kv::token_id a, kv::token_id b) noexcept {
          static_cast<std::uint32_t>(b);
 }
 
-word_split split_of(const json& pre, const std::string& origin) {
+/// Whether a normalizer is normal form C; none, and a sequence of nothing, is not.
+bool composes(const json& normalizer, const std::string& origin) {
+  if (normalizer.is_null()) return false;
+  const json type = normalizer.is_object() ? normalizer.value("type", json{}) : json{};
+  if (type == "Sequence") {
+    bool found = false;
+    for (const json& part : normalizer.value("normalizers", json::array())) {
+      found = composes(part, origin) || found;
+    }
+    return found;
+  }
+  if (type != "NFC") fail(origin, "normalizer: expected none or NFC");
+  if (!has_icu()) fail(origin, "normalizer: NFC needs ICU, without which this program was built");
+  return true;
+}
+
+/// @param digits Is set by a part that splits numbers, which comes before any other.
+word_split split_of(const json& pre, const std::string& origin, digit_split& digits) {
   if (pre.is_null()) return word_split::none;
   if (!pre.is_object()) fail(origin, "pre_tokenizer: expected an object");
   const json type = pre.value("type", json{});
   if (type == "ByteLevel") {
-    if (pre.value("add_prefix_space", json{false}) == true) {
+    if (pre.value("add_prefix_space", json(false)) == true) {
       fail(origin, "pre_tokenizer.add_prefix_space: expected false");
     }
-    return pre.value("use_regex", json{true}) == true ? word_split::gpt2 : word_split::none;
+    return pre.value("use_regex", json(true)) == true ? word_split::gpt2 : word_split::none;
   }
   if (type == "Split") {
     const json pattern = pre.value("pattern", json::object());
@@ -93,27 +115,89 @@ word_split split_of(const json& pre, const std::string& origin) {
     if (text == gpt2_pattern) return word_split::gpt2;
     if (text == llama3_pattern) return word_split::llama3;
     if (text == qwen2_pattern) return word_split::qwen2;
-    fail(origin, "pre_tokenizer.pattern: expected that of GPT-2, Llama 3 or Qwen 2");
+    const bool is_gpt4o = text == gpt4o_pattern;
+    if (!is_gpt4o && text != nemo_pattern) {
+      fail(
+          origin,
+          "pre_tokenizer.pattern: expected that of GPT-2, Llama 3, Qwen 2, GPT-4o or Mistral Nemo");
+    }
+    if (!has_icu()) {
+      fail(origin, "pre_tokenizer.pattern: needs ICU, without which this program was built");
+    }
+    return is_gpt4o ? word_split::gpt4o : word_split::nemo;
+  }
+  if (type == "Digits") {
+    if (digits != digit_split::none) fail(origin, "pre_tokenizer: expected Digits at most once");
+    const bool each = pre.value("individual_digits", json(false)) == true;
+    digits = each ? digit_split::each : digit_split::runs;
+    return word_split::none;
   }
   if (type == "Sequence") {
     word_split found = word_split::none;
     for (const json& part : pre.value("pretokenizers", json::array())) {
-      const word_split s = split_of(part, origin);
+      const digit_split before = digits;
+      const word_split s = split_of(part, origin, digits);
+      if (found != word_split::none && digits != before) {
+        fail(origin, "pre_tokenizer: expected Digits before a pattern");
+      }
       if (s == word_split::none) continue;
       if (found != word_split::none) fail(origin, "pre_tokenizer: expected one pattern");
       found = s;
     }
     return found;
   }
-  fail(origin, fmt::format("pre_tokenizer.type: got {}, expected ByteLevel, Split or "
-                           "Sequence",
+  fail(origin, fmt::format("pre_tokenizer.type: got {}, expected ByteLevel, Split, "
+                           "Digits or Sequence",
                            type.dump().substr(0, 60)));
 }
 
 }  // namespace
 
-std::size_t first_word(std::string_view text, word_split how) noexcept {
+namespace {
+
+/// The length of a contraction that a text begins with, such as 's; 0: of none.
+std::size_t contraction(std::string_view text, bool any_case) noexcept {
+  if (!text.starts_with('\'')) return 0;
+  for (const std::string_view tail : {"s", "t", "re", "ve", "m", "ll", "d"}) {
+    const bool same = std::ranges::equal(text.substr(1, tail.size()), tail, [&](char a, char b) {
+      return a == b || (any_case && a >= 'A' && a <= 'Z' && static_cast<char>(a + 32) == b);
+    });
+    if (same) return 1 + tail.size();
+  }
+  return 0;
+}
+
+/// The letters and marks of GPT-4o's pattern that a text begins with, as a backtracking matcher
+/// finds them: [upper both]* [lower both]+, or else [upper both]+ [lower both]*; 0: none.
+/// @param is_second The second of these.
+std::size_t cased_word(std::string_view text, bool is_second) {
+  const auto end_of = [&](std::size_t i, letter_case other, std::size_t& last_both) {
+    last_both = std::string_view::npos;
+    while (i < text.size()) {
+      const code_point c = next_code_point(text.substr(i));
+      const letter_case is = case_of(c.value);
+      if (is != letter_case::both && is != other) break;
+      if (is == letter_case::both) last_both = i;
+      i += c.length;
+    }
+    return i;
+  };
+  std::size_t back = 0;
+  std::size_t ignored = 0;
+  const std::size_t uppers = end_of(0, letter_case::upper, back);
+  const std::size_t end = end_of(uppers, letter_case::lower, ignored);
+  if (is_second) return uppers > 0 ? end : 0;
+  if (end > uppers) return end;
+  // The first part gives back what may be of the second: the last such, and what follows it.
+  if (back == std::string_view::npos) return 0;
+  return end_of(back, letter_case::lower, ignored);
+}
+
+}  // namespace
+
+std::size_t first_word(std::string_view text, word_split how) {
   if (how == word_split::none) return text.size();
+  const bool cased = how == word_split::gpt4o || how == word_split::nemo;
   const auto at = [&](std::size_t i) {
     return i < text.size() ? next_code_point(text.substr(i)) : code_point{0, 0};
   };
@@ -125,28 +209,35 @@ std::size_t first_word(std::string_view text, word_split how) noexcept {
   const bool gpt2 = how == word_split::gpt2;
   const code_point first = at(0);
 
-  if (first.value == '\'') {  // Contractions.
-    for (const std::string_view tail : {"s", "t", "re", "ve", "m", "ll", "d"}) {
-      std::string_view rest = text.substr(1, tail.size());
-      const bool same = std::ranges::equal(rest, tail, [&](char a, char b) {
-        return a == b || (!gpt2 && a >= 'A' && a <= 'Z' && static_cast<char>(a + 32) == b);
-      });
-      if (same) return 1 + tail.size();
-    }
+  if (!cased) {
+    if (const std::size_t n = contraction(text, !gpt2); n > 0) return n;
   }
   const std::size_t skip = first.value == ' ' ? 1 : 0;
   if (gpt2) {
     if (is_letter(at(skip).value)) return run(skip, is_letter);
     if (is_number(at(skip).value)) return run(skip, is_number);
   } else {
-    if (is_letter(first.value)) return run(0, is_letter);
-    if (first.value != '\r' && first.value != '\n' && !is_number(first.value) &&
-        at(first.length).length > 0 && is_letter(at(first.length).value)) {
-      return run(first.length, is_letter);
+    const bool may_lead = first.value != '\r' && first.value != '\n' && !is_letter(first.value) &&
+                          !is_number(first.value);
+    if (cased) {
+      for (const bool is_second : {false, true}) {
+        for (const std::size_t lead : {may_lead ? first.length : 0, std::size_t{0}}) {
+          const std::size_t n = cased_word(text.substr(lead), is_second);
+          if (n == 0) continue;
+          const std::size_t end = lead + n;
+          if (how == word_split::nemo) return end;
+          return end + contraction(text.substr(end), true);
+        }
+      }
+    } else {
+      if (is_letter(first.value)) return run(0, is_letter);
+      if (may_lead && at(first.length).length > 0 && is_letter(at(first.length).value)) {
+        return run(first.length, is_letter);
+      }
     }
     if (is_number(first.value)) {
       std::size_t end = 0;
-      const int most = how == word_split::llama3 ? 3 : 1;
+      const int most = how == word_split::llama3 || how == word_split::gpt4o ? 3 : 1;
       for (int n = 0; n < most && at(end).length > 0 && is_number(at(end).value); ++n) {
         end += at(end).length;
       }
@@ -155,7 +246,9 @@ std::size_t first_word(std::string_view text, word_split how) noexcept {
   }
   if (at(skip).length > 0 && is_other(at(skip).value)) {
     std::size_t end = run(skip, is_other);
-    if (!gpt2) end = run(end, [](char32_t c) { return c == '\r' || c == '\n'; });
+    if (!gpt2) {
+      end = run(end, [&](char32_t c) { return c == '\r' || c == '\n' || (cased && c == '/'); });
+    }
     return end;
   }
   // White space: up to the last line end in it; else all but the last one if a word follows.
@@ -236,14 +329,13 @@ tokenizer tokenizer::parse(std::string_view text, const std::string& origin) {
   if (!model.is_object() || model.value("type", json{}) != "BPE") {
     fail(origin, "model.type: expected BPE");
   }
-  if (model.value("byte_fallback", json{false}) == true) {
+  if (model.value("byte_fallback", json(false)) == true) {
     fail(origin, "model.byte_fallback: expected false, or a tokenizer.model beside it");
   }
-  const json normalizer = document.value("normalizer", json{});
-  if (!normalizer.is_null()) fail(origin, "normalizer: expected none");
   tokenizer t;
-  t.split_ = split_of(document.value("pre_tokenizer", json{}), origin);
-  t.whole_words_ = model.value("ignore_merges", json{false}) == true;
+  t.composes_ = composes(document.value("normalizer", json{}), origin);
+  t.split_ = split_of(document.value("pre_tokenizer", json{}), origin, t.digits_);
+  t.whole_words_ = model.value("ignore_merges", json(false)) == true;
 
   const json vocabulary = model.value("vocab", json{});
   if (!vocabulary.is_object()) fail(origin, "model.vocab: expected an object");
@@ -313,7 +405,7 @@ tokenizer tokenizer::parse(std::string_view text, const std::string& origin) {
     }
     const auto content = entry["content"].get<std::string>();
     const kv::token_id token = token_of(entry.value("id", json{}), "added_tokens.id");
-    t.add(content, token, entry.value("special", json{false}) == true);
+    t.add(content, token, entry.value("special", json(false)) == true);
   }
 
   // What is put before every text.
@@ -394,6 +486,25 @@ void tokenizer::encode_word(std::string_view word, std::vector<kv::token_id>& ou
 void tokenizer::encode_plain(std::string_view text, place at,
                              std::vector<kv::token_id>& out) const {
   if (pieces_ != nullptr) return pieces_->encode(text, at == place::begin || prefix_anywhere_, out);
+  std::string composed;
+  if (composes_) text = composed = to_nfc(text);
+  if (digits_ == digit_split::none) return encode_words(text, out);
+  std::size_t from = 0;
+  bool was_number = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const code_point c = next_code_point(text.substr(i));
+    const bool is = is_number(c.value);
+    if (is != was_number || (is && digits_ == digit_split::each)) {
+      encode_words(text.substr(from, i - from), out);
+      from = i;
+    }
+    was_number = is;
+    i += c.length;
+  }
+  encode_words(text.substr(from), out);
+}
+
+void tokenizer::encode_words(std::string_view text, std::vector<kv::token_id>& out) const {
   while (!text.empty()) {
     const std::size_t n = first_word(text, split_);
     encode_word(text.substr(0, n), out);
@@ -415,7 +526,8 @@ const std::pair<const std::string, kv::token_id>* tokenizer::find_added(std::str
 
 std::size_t tokenizer::longest_token(bool special) const noexcept {
   if (pieces_ != nullptr) return 0;
-  return special ? std::max(longest_, longest_special_) : longest_;
+  const std::size_t longest = special ? std::max(longest_, longest_special_) : longest_;
+  return composes_ ? 3 * longest : longest;  // A text may be three times its normal form.
 }
 
 std::vector<kv::token_id> tokenizer::encode(std::string_view text, bool special, place at) const {
@@ -496,7 +608,7 @@ piece_settings piece_settings::parse(std::string_view text, const std::string& o
     }
     out.added.push_back({.content = entry["content"].get<std::string>(),
                          .id = std::stoi(name),
-                         .special = entry.value("special", json{false}) == true});
+                         .special = entry.value("special", json(false)) == true});
   }
   return out;
 }
@@ -554,7 +666,7 @@ tokenizer tokenizer::open(const std::string& directory) {
     const std::string text = read_text(merges);
     const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
     const json model = document.is_object() ? document.value("model", json{}) : json{};
-    if (!model.is_object() || model.value("byte_fallback", json{false}) != true) {
+    if (!model.is_object() || model.value("byte_fallback", json(false)) != true) {
       return parse(text, merges);
     }
   }

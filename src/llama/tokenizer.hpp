@@ -29,6 +29,15 @@ enum class word_split : std::uint8_t {
   gpt2,    ///< The pattern of GPT-2, also that of a plain ByteLevel pre-tokenizer.
   llama3,  ///< That of Llama 3: up to three digits, line ends with what precedes them.
   qwen2,   ///< The same with single digits.
+  gpt4o,   ///< That of GPT-4o and gpt-oss: as Llama 3, and capitals begin a word. Needs ICU.
+  nemo,    ///< That of Mistral Nemo: the same with single digits and no contractions. Needs ICU.
+};
+
+/// Whether numbers are words of their own before anything else.
+enum class digit_split : std::uint8_t {
+  none,
+  runs,  ///< Those that stand together are one.
+  each,  ///< Each is one: SmolLM2.
 };
 
 /// What a tokenizer_config.json adds to a tokenizer.model.
@@ -101,6 +110,7 @@ class tokenizer {
   };
 
   void encode_word(std::string_view word, std::vector<kv::token_id>& out) const;
+  void encode_words(std::string_view text, std::vector<kv::token_id>& out) const;
   void encode_plain(std::string_view text, place at, std::vector<kv::token_id>& out) const;
   void add(const std::string& content, kv::token_id token, bool special);
   void set_bytes(kv::token_id token, std::string bytes);
@@ -108,6 +118,8 @@ class tokenizer {
                                                                              bool special) const;
 
   word_split split_ = word_split::none;
+  digit_split digits_ = digit_split::none;
+  bool composes_ = false;     // Text is brought into normal form C first.
   bool whole_words_ = false;  // A word that is a token needs no merges.
   std::vector<std::string> bytes_;
   std::vector<bool> is_special_;
@@ -143,6 +155,7 @@ class token_reader {
 };
 
 /// Length of the first word of a text that is not empty.
-[[nodiscard]] std::size_t first_word(std::string_view text, word_split how) noexcept;
+/// @throws config_error Without ICU, if `how` needs it.
+[[nodiscard]] std::size_t first_word(std::string_view text, word_split how);
 
 }  // namespace cohort::llama

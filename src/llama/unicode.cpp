@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unicode.hpp"
 
+#include <cohort/core/error.hpp>
+
 #include <algorithm>
 #include <iterator>
+#include <vector>
+
+#ifdef COHORT_LLM_ICU
+#include <unicode/uchar.h>
+#include <unicode/unorm2.h>
+#include <unicode/ustring.h>
+#endif
 
 namespace cohort::llama {
 namespace {
@@ -249,5 +258,59 @@ std::string to_utf8(char32_t c) {
   }
   return out;
 }
+
+#ifdef COHORT_LLM_ICU
+
+bool has_icu() noexcept { return true; }
+
+letter_case case_of(char32_t c) {
+  const std::uint32_t mask = U_GET_GC_MASK(static_cast<UChar32>(c));
+  if ((mask & (U_GC_LU_MASK | U_GC_LT_MASK)) != 0) return letter_case::upper;
+  if ((mask & U_GC_LL_MASK) != 0) return letter_case::lower;
+  if ((mask & (U_GC_LM_MASK | U_GC_LO_MASK | U_GC_M_MASK)) != 0) return letter_case::both;
+  return letter_case::none;
+}
+
+std::string to_nfc(std::string_view text) {
+  std::string same{text};
+  const bool is_ascii =
+      std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  if (is_ascii || text.size() >= (std::size_t{1} << 28U)) return same;
+  const auto bytes = static_cast<std::int32_t>(text.size());
+  UErrorCode error = U_ZERO_ERROR;
+  std::vector<UChar> wide(text.size());  // No more units than bytes.
+  std::int32_t units = 0;
+  u_strFromUTF8(wide.data(), bytes, &units, text.data(), bytes, &error);
+  if (U_FAILURE(error) != 0) return same;
+  const UNormalizer2* const nfc = unorm2_getNFCInstance(&error);
+  // No character grows by more than three times.
+  std::vector<UChar> normal(3 * static_cast<std::size_t>(units));
+  const std::int32_t composed = unorm2_normalize(nfc, wide.data(), units, normal.data(),
+                                                 static_cast<std::int32_t>(normal.size()), &error);
+  std::string out(3 * normal.size(), '\0');
+  std::int32_t size = 0;
+  u_strToUTF8(out.data(), static_cast<std::int32_t>(out.size()), &size, normal.data(), composed,
+              &error);
+  if (U_FAILURE(error) != 0) throw config_error{"a text cannot be brought into normal form C"};
+  out.resize(static_cast<std::size_t>(size));
+  return out;
+}
+
+#else
+
+bool has_icu() noexcept { return false; }
+
+letter_case case_of(char32_t /*c*/) {
+  throw config_error{"classes of letters: this program was built without ICU"};
+}
+
+std::string to_nfc(std::string_view text) {
+  if (std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; })) {
+    return std::string{text};
+  }
+  throw config_error{"normal form C: this program was built without ICU"};
+}
+
+#endif
 
 }  // namespace cohort::llama

@@ -50,6 +50,11 @@ void allocate(llama_weights& w) {
   for (layer_weights& l : w.layers) {
     l.attention_norm.resize(c.hidden);
     l.qkv.resize((c.q_width() + 2 * c.kv_width()) * c.hidden);
+    if (c.qkv_bias) l.qkv_bias.resize(c.q_width() + 2 * c.kv_width());
+    if (c.qk_norm) {
+      l.q_norm.resize(c.head_size);
+      l.k_norm.resize(c.head_size);
+    }
     l.out.resize(c.hidden * c.q_width());
     l.ffn_norm.resize(c.hidden);
     l.gate_up.resize(2 * c.ffn * c.hidden);
@@ -82,6 +87,18 @@ std::vector<slot> slots_of(llama_weights& w) {
     matrix(at + "self_attn.k_proj.weight", c.kv_width(), c.hidden, qkv, 1.5);
     qkv += c.kv_width() * c.hidden;
     matrix(at + "self_attn.v_proj.weight", c.kv_width(), c.hidden, qkv, 1.5);
+    if (c.qkv_bias) {
+      float* bias = l.qkv_bias.data();
+      for (const char* part : {"q", "k", "v"}) {
+        const std::size_t n = *part == 'q' ? c.q_width() : c.kv_width();
+        out.push_back({fmt::format("{}self_attn.{}_proj.bias", at, part), {n}, bias, 0.3F});
+        bias += n;
+      }
+    }
+    if (c.qk_norm) {
+      out.push_back({at + "self_attn.q_norm.weight", {c.head_size}, l.q_norm.data(), 0.5F});
+      out.push_back({at + "self_attn.k_norm.weight", {c.head_size}, l.k_norm.data(), 0.5F});
+    }
     matrix(at + "self_attn.o_proj.weight", c.hidden, c.q_width(), l.out.data(), 1);
     gain(at + "post_attention_layernorm.weight", l.ffn_norm);
     matrix(at + "mlp.gate_proj.weight", c.ffn, c.hidden, l.gate_up.data(), 1);
@@ -184,8 +201,7 @@ void check_unused(const stored_tensors& tensors, const std::vector<slot>& slots,
     } else {
       fail_at(
           t, name,
-          fmt::format("is not supported: a Llama of {} layers without biases has no such tensor",
-                      c.layers));
+          fmt::format("is not supported: such a model of {} layers has no such tensor", c.layers));
     }
   }
 }

@@ -17,6 +17,9 @@ namespace cohort::llama {
 struct layer_weights {
   std::vector<float> attention_norm;  ///< hidden
   std::vector<float> qkv;       ///< (q_width + 2 kv_width) × hidden: q, k, v below each other.
+  std::vector<float> qkv_bias;  ///< q_width + 2 kv_width; empty if the config has none.
+  std::vector<float> q_norm;    ///< head_size, for each head; empty if the config has none.
+  std::vector<float> k_norm;    ///< The same.
   std::vector<float> out;       ///< hidden × q_width
   std::vector<float> ffn_norm;  ///< hidden
   std::vector<float> gate_up;   ///< 2 ffn × hidden: gate, then up.

@@ -3,9 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include <support/random_source.hpp>
@@ -37,14 +40,30 @@ std::vector<double> plain_logits(const llama_weights& w, const std::vector<token
     }
     return y;
   };
+  const rope_stretch& s = c.stretch;
+  const auto d = static_cast<double>(c.head_size);
+  // The pair that turns so often over the original positions: n θ^(−2i/d) / 2π = turns.
+  const auto pair_of = [&](double turns) {
+    return d / 2 * std::log(s.original_positions / (2 * std::numbers::pi * turns)) /
+           std::log(c.rope_theta);
+  };
   const auto turn = [&](double* x, std::size_t p) {
     const std::size_t half = c.head_size / 2;
     for (std::size_t i = 0; i < half; ++i) {
-      const double angle =
-          static_cast<double>(p) *
-          std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.head_size));
-      const double a = x[i];
-      const double b = x[i + half];
+      double angle =
+          static_cast<double>(p) * std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / d);
+      double size = 1;
+      if (s.type == rope_type::linear) angle /= s.factor;
+      if (s.type == rope_type::yarn) {
+        const double from = std::max(0.0, std::floor(pair_of(s.fast)));
+        const double to = std::min(d - 1, std::ceil(pair_of(s.slow)));
+        const auto at = static_cast<double>(i);
+        const double kept = at <= from ? 1 : at >= to ? 0 : (to - at) / (to - from);
+        angle *= kept + (1 - kept) / s.factor;
+        size = s.growth;
+      }
+      const double a = size * x[i];
+      const double b = size * x[i + half];
       x[i] = a * std::cos(angle) - b * std::sin(angle);
       x[i + half] = b * std::cos(angle) + a * std::sin(angle);
     }
@@ -62,6 +81,21 @@ std::vector<double> plain_logits(const llama_weights& w, const std::vector<token
       q.push_back(product(m, c.q_width(), n));
       k.push_back(product(m + c.q_width() * c.hidden, c.kv_width(), n));
       v.push_back(product(m + (c.q_width() + c.kv_width()) * c.hidden, c.kv_width(), n));
+      const float* bias = l.qkv_bias.data();
+      if (c.qkv_bias) {
+        for (double& y : q[p]) y += *bias++;
+        for (double& y : k[p]) y += *bias++;
+        for (double& y : v[p]) y += *bias++;
+      }
+      const auto norm_heads = [&](values& heads, const std::vector<float>& gain) {
+        for (auto at = heads.begin(); at != heads.end();
+             at += static_cast<std::ptrdiff_t>(c.head_size)) {
+          const auto end = at + static_cast<std::ptrdiff_t>(c.head_size);
+          std::ranges::copy(norm(values(at, end), gain), at);
+        }
+      };
+      if (c.qk_norm) norm_heads(q[p], l.q_norm);
+      if (c.qk_norm) norm_heads(k[p], l.k_norm);
       for (std::size_t a = 0; a < c.heads; ++a) turn(q[p].data() + a * c.head_size, p);
       for (std::size_t a = 0; a < c.kv_heads; ++a) turn(k[p].data() + a * c.head_size, p);
     }
@@ -109,6 +143,18 @@ llama_config draw_config(test::random_source& random) {
   c.vocabulary = 30;
   c.max_positions = 64;
   c.tied = random.one_in(2);
+  c.qkv_bias = random.one_in(3);
+  c.qk_norm = random.one_in(3);
+  if (random.one_in(3)) {
+    c.stretch = {.type = rope_type::linear, .factor = 1.0 + random.below(8U)};
+  } else if (random.one_in(2)) {
+    c.stretch = {.type = rope_type::yarn,
+                 .factor = 1.0 + random.below(8U),
+                 .original_positions = 16,
+                 .fast = 2,
+                 .slow = 0.1,
+                 .growth = 1.2};
+  }
   return c;
 }
 
@@ -200,6 +246,26 @@ TEST_CASE("a row's bits do not depend on the rows beside it, nor on where its co
   }
 }
 
+TEST_CASE("YaRN slows as transformers computes it for Qwen 2.5, by hand") {
+  llama_config c;
+  c.head_size = 128;
+  c.rope_theta = 1e6;
+  c.max_positions = 2;
+  c.stretch = {
+      .type = rope_type::yarn, .factor = 4, .original_positions = 32768, .growth = 1.13863};
+  const std::vector<float> turns = position_turns(c);
+  // 128 ln(32768 / (32 · 2 π)) / (2 ln 10^6) = 23.6, and 39.7 with 1 instead of 32: pairs 23 to 40.
+  const auto kept = [](double pair) { return pair <= 23 ? 1 : pair >= 40 ? 0 : (40 - pair) / 17; };
+  for (const std::size_t pair : {0U, 22U, 23U, 24U, 31U, 39U, 40U, 63U}) {
+    CAPTURE(pair);
+    const auto i = static_cast<double>(pair);
+    const double f = std::pow(1e6, -i / 64) * (kept(i) + (1 - kept(i)) / 4);
+    CHECK(turns[128 + pair] == doctest::Approx(1.13863 * std::cos(f)).epsilon(1e-6));
+    CHECK(turns[128 + 64 + pair] == doctest::Approx(1.13863 * std::sin(f)).epsilon(1e-6));
+    CHECK(turns[pair] == doctest::Approx(1.13863));
+  }
+}
+
 TEST_CASE("stretched rotary positions leave high frequencies and slow low ones") {
   // With all frequencies slowed by 4, position 8 looks as position 2 does without.
   llama_config c;
@@ -207,7 +273,7 @@ TEST_CASE("stretched rotary positions leave high frequencies and slow low ones")
   c.max_positions = 64;
   const llama_weights plain = random_weights(c, 3);
   llama_weights stretched = plain;
-  stretched.config.stretch = {.on = true,
+  stretched.config.stretch = {.type = rope_type::llama3,
                               .factor = 4,
                               .low_frequency = 1e6,
                               .high_frequency = 2e6,

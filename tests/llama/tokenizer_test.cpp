@@ -32,6 +32,18 @@ words split(std::string_view text, word_split how) {
   return out;
 }
 
+/// A vocabulary of bytes plus merges, in order.
+json vocabulary(const std::vector<std::pair<std::string, std::string>>& merges) {
+  json d = json::parse(tokenizer::bytes_json());
+  int next = 300;
+  for (const auto& [a, b] : merges) {
+    d["model"]["vocab"][a + b] = next++;
+    d["model"]["merges"].push_back(a + " " + b);
+  }
+  d["post_processor"] = nullptr;
+  return d;
+}
+
 TEST_CASE("words of GPT-2: a space belongs to the word behind it") {
   const auto s = [](std::string_view t) { return split(t, word_split::gpt2); };
   CHECK(s("Hello world") == words{"Hello", " world"});
@@ -53,6 +65,132 @@ TEST_CASE("words of Llama 3: three digits, line ends, one sign before letters") 
   CHECK(split("12345", word_split::qwen2) == words{"1", "2", "3", "4", "5"});
 }
 
+TEST_CASE("words of GPT-4o: capitals begin one, contractions end one, slashes follow signs") {
+  if (!has_icu()) return;
+  const auto s = [](std::string_view t) { return split(t, word_split::gpt4o); };
+  CHECK(s("HelloWorld HTTPServer") == words{"Hello", "World", " HTTPServer"});
+  CHECK(s("HTTP x") == words{"HTTP", " x"});
+  CHECK(s("it's IT'S don'T've 12345") == words{"it's", " IT'S", " don'T", "'ve", " ", "123", "45"});
+  CHECK(s("(foo) http://a\n") == words{"(foo", ")", " http", "://", "a", "\n"});
+  CHECK(s("a  \n  b") == words{"a", "  \n", " ", " b"});
+  // Chinese (Lo) goes with either case: [upper]* takes all, and gives back as far as the last Lo.
+  CHECK(s("\u4E2DA") == words{"\u4E2D", "A"});
+  CHECK(s("\u4E2D\u6587Ab") == words{"\u4E2D\u6587Ab"});
+  CHECK(s("A\u4E2Db") == words{"A\u4E2Db"});
+  CHECK(s("aA") == words{"a", "A"});
+  // A mark may lead, as it is no letter, or be a letter's.
+  CHECK(s("\u0301a") == words{"\u0301a"});
+  CHECK(s("\u0301") == words{"\u0301"});
+  CHECK(s("e\u0301E\u0301") == words{"e\u0301", "E\u0301"});
+  const auto n = [](std::string_view t) { return split(t, word_split::nemo); };
+  CHECK(n("it's 123 HelloWorld!/") ==
+        words{"it", "'s", " ", "1", "2", "3", " Hello", "World", "!/"});
+}
+
+/// All words of a pattern that begin with letters, by trying each cut as a backtracking matcher
+/// does: the longest first part, then the longest second one.
+std::size_t matched_letters(std::string_view text) {
+  const auto at = [&](std::size_t i) { return next_code_point(text.substr(i)); };
+  const auto run = [&](std::size_t i, letter_case other) {
+    std::vector<std::size_t> ends{i};
+    while (i < text.size()) {
+      const letter_case is = case_of(at(i).value);
+      if (is != letter_case::both && is != other) break;
+      ends.push_back(i += at(i).length);
+    }
+    return ends;
+  };
+  const char32_t first = at(0).value;
+  const bool may_lead = first != '\r' && first != '\n' && !is_letter(first) && !is_number(first);
+  for (const bool is_second : {false, true}) {
+    for (const std::size_t lead : {may_lead ? at(0).length : 0, std::size_t{0}}) {
+      const auto uppers = run(lead, letter_case::upper);
+      for (std::size_t k = uppers.size(); k-- > (is_second ? 1U : 0U);) {
+        const auto lowers = run(uppers[k], letter_case::lower);
+        if (lowers.size() > 1 || is_second) return lowers.back();
+      }
+    }
+  }
+  return 0;
+}
+
+TEST_CASE("words of letters are those of a matcher that tries every cut") {
+  if (!has_icu()) return;
+  constexpr std::string_view parts[] = {"a", "B", "\u4E2D", "\u0301", "\u01C5", "\u02B0",
+                                        " ", "(", "1",      "\n",     "\u00E9"};
+  for (std::uint64_t seed = 1; seed <= 20000; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    std::string text;
+    for (unsigned n = 1 + random.below(8U); n > 0; --n) text += parts[random.below(11U)];
+    CAPTURE(text);
+    const std::size_t letters = matched_letters(text);
+    if (letters > 0) REQUIRE(first_word(text, word_split::nemo) == letters);
+  }
+}
+
+TEST_CASE("numbers are words of their own where the tokenizer says so") {
+  json d = vocabulary({{"1", "2"}, {"\u0120", "1"}, {"a", "1"}, {"\u0120", "\u0120"}});
+  const auto tokens = [&](bool each, std::string_view text) {
+    const json level{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+    d["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", each}}, level}}};
+    const tokenizer t = tokenizer::parse(d.dump(), "t.json");
+    words out;
+    for (const kv::token_id id : t.encode(text)) out.push_back(t.bytes_of(id));
+    return out;
+  };
+  CHECK(tokens(true, "a12 1") == words{"a", "1", "2", " ", "1"});
+  CHECK(tokens(false, "a12 1") == words{"a", "12", " ", "1"});
+  // A ByteLevel that says nothing of its pattern has that of GPT-2.
+  d["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  const tokenizer plain = tokenizer::parse(d.dump(), "t.json");
+  CHECK(plain.encode("a1").size() == 2);                 // "a1" is a token, but two words.
+  CHECK(tokens(true, "a  1") == words{"a", "  ", "1"});  // Nothing follows in the piece of spaces.
+}
+
+TEST_CASE("text in normal form C is what Qwen's tokenizers read") {
+  if (!has_icu()) return;
+  CHECK(to_nfc("e\u0301") == "\u00E9");
+  CHECK(to_nfc("\u212B") == "\u00C5");              // Angstrom sign.
+  CHECK(to_nfc("\u1112\u1161\u11AB") == "\uD55C");  // Hangul.
+  CHECK(to_nfc("\u0958") == "\u0915\u093C");        // Excluded from composition.
+  CHECK(to_nfc("a\u0323\u0307") == "\u1EA1\u0307");
+  CHECK(to_nfc("a\u0307\u0323") == "\u1EA1\u0307");  // Marks in order.
+  CHECK(to_nfc("\xFF e\u0301") == "\xFF e\u0301");   // Not UTF-8.
+  CHECK(to_nfc("").empty());
+  // No text is more than three times as long as its normal form.
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    const std::string text = to_utf8(c);
+    REQUIRE(text.size() <= 3 * to_nfc(text).size());
+  }
+  for (std::uint64_t seed = 1; seed <= 5000; ++seed) {
+    CAPTURE(seed);
+    test::random_source random{seed};
+    std::string text;
+    for (unsigned n = 1 + random.below(6U); n > 0; --n) {
+      const char32_t bases[] = {U'a', 0x3B1, 0x1F01, 0x1100, 0x1161, 0x11A8, 0x915, 0x212B, 0x2126};
+      text += to_utf8(random.one_in(2) ? 0x300 + random.below(0x70U) : bases[random.below(9U)]);
+    }
+    const std::string normal = to_nfc(text);
+    REQUIRE(text.size() <= 3 * normal.size());
+    REQUIRE(to_nfc(normal) == normal);
+  }
+  json d = vocabulary({{"\u00C3", "\u00A9"}});  // The bytes of U+00E9.
+  const std::string both = "<e\u0301>";
+  d["added_tokens"] = {{{"id", 301}, {"content", both}, {"special", true}}};
+  const ids raw = tokenizer::parse(d.dump(), "t").encode("e\u0301", false);
+  d["normalizer"] = {{"type", "NFC"}};
+  const tokenizer t = tokenizer::parse(d.dump(), "t");
+  CHECK(raw.size() == 3);
+  CHECK(t.encode("e\u0301", false).size() == 1);
+  CHECK(t.decode(t.encode("e\u0301")) == "\u00E9");
+  CHECK(t.encode("x" + both).back() == 301);  // Names are found before.
+  CHECK(t.longest_token() == 3 * both.size());
+}
+
 TEST_CASE("characters have the classes that Unicode gives them") {
   CHECK(is_letter(U'\u00E9'));
   CHECK(is_letter(U'\u4E2D'));
@@ -69,18 +207,6 @@ TEST_CASE("characters have the classes that Unicode gives them") {
   for (const char32_t c : {U'a', U'\u00E9', U'\u20AC', U'\U0001F600'}) {
     CHECK(next_code_point(to_utf8(c)).value == c);
   }
-}
-
-/// A vocabulary of bytes plus merges, in order.
-json vocabulary(const std::vector<std::pair<std::string, std::string>>& merges) {
-  json d = json::parse(tokenizer::bytes_json());
-  int next = 300;
-  for (const auto& [a, b] : merges) {
-    d["model"]["vocab"][a + b] = next++;
-    d["model"]["merges"].push_back(a + " " + b);
-  }
-  d["post_processor"] = nullptr;
-  return d;
 }
 
 TEST_CASE("merges are applied by rank, the leftmost first") {
@@ -299,8 +425,18 @@ TEST_CASE("what is not a byte-level BPE is refused in one line") {
   d["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", ".*"}}}};
   CHECK_FALSE(complaint(d).empty());
   d = vocabulary({});
-  d["normalizer"] = {{"type", "NFC"}};
-  CHECK(complaint(d) == "t.json: normalizer: ... none");
+  d["normalizer"] = {{"type", "NFKC"}};
+  CHECK(complaint(d) == "t.json: normalizer: ... none ... NFC");
+  d["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}};
+  CHECK(complaint(d) == "t.json: normalizer: ... none ... NFC");
+  d["normalizer"]["normalizers"] = json::array();  // DeepSeek V3's.
+  CHECK(complaint(d).empty());
+  const json digits{{"type", "Digits"}, {"individual_digits", true}};
+  const json level{{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  d["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {level, digits}}};
+  CHECK(complaint(d) == "t.json: pre_tokenizer: ... Digits before ...");
+  d["pre_tokenizer"]["pretokenizers"] = {digits, digits};
+  CHECK(complaint(d) == "t.json: pre_tokenizer: ... Digits ... once");
   CHECK_THROWS_AS(tokenizer::parse("[", "t"), config_error);
   CHECK_THROWS_AS(tokenizer::parse("[]", "t"), config_error);
 }

@@ -48,7 +48,7 @@ TEST_CASE("a model is read back as it was written, whole or in shards") {
   for (const std::size_t shards : {1U, 3U}) {
     llama_config c = named_config("tiny");
     c.tied = shards == 3;
-    c.stretch = {.on = true, .factor = 8, .original_positions = 1024};
+    c.stretch = {.type = rope_type::llama3, .factor = 8, .original_positions = 1024};
     const llama_weights w = random_weights(c, 5);
     save_weights(w, f.path, shards);
     const llama_weights r = load_weights(f.path);
@@ -415,7 +415,7 @@ TEST_CASE("rotary positions are read where transformers 5 writes them, and where
     CAPTURE(fields.dump());
     const llama_config c = read(fields);
     CHECK(c.rope_theta == 500000);
-    CHECK(c.stretch.on);
+    CHECK(c.stretch.type == rope_type::llama3);
     CHECK(c.stretch.factor == 32);
     CHECK(c.stretch.original_positions == 8192);
   }
@@ -430,14 +430,18 @@ TEST_CASE("rotary positions are read where transformers 5 writes them, and where
     CHECK(complaint_of(changed(fields)).empty());
     const llama_config c = read(fields);
     CHECK(c.rope_theta == 10000);
-    CHECK_FALSE(c.stretch.on);
+    CHECK(c.stretch.type == rope_type::plain);
   }
   const auto wrong = [](const json& fields) { return complaint_of(changed(fields)); };
-  CHECK(wrong({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}) ==
-        "config.json: rope_scaling.factor: bad value");
-  CHECK(wrong({{"rope_scaling", {{"type", "yarn"}, {"factor", 2}}}}) ==
+  for (const json& factor : {json{}, json(0), json("2")}) {
+    for (const char* type : {"linear", "yarn"}) {
+      CHECK(wrong({{"rope_scaling", {{"type", type}, {"factor", factor}}}}) ==
+            "config.json: rope_scaling.factor: bad value");
+    }
+  }
+  CHECK(wrong({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}}}) ==
         "config.json: rope_scaling.type: bad value");
-  CHECK(wrong({{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2}}}})
+  CHECK(wrong({{"rope_parameters", {{"rope_type", "longrope"}, {"factor", 2}}}})
             .starts_with("config.json: rope_parameters.rope_type: bad value"));
   CHECK(wrong({{"rope_scaling", {{"factor", 2}}}})
             .starts_with("config.json: rope_scaling.rope_type: bad value"));
@@ -468,6 +472,96 @@ TEST_CASE("rotary positions are read where transformers 5 writes them, and where
       wrong({{"rope_scaling", llama3}, {"rope_parameters", {{"rope_type", "default"}}}}).empty());
 }
 
+TEST_CASE("positions that are stretched linearly or by YaRN are read as transformers reads them") {
+  const auto read = [](const json& fields) {
+    return parse_config(changed(fields).dump(), "config.json");
+  };
+  const llama_config linear = read({{"rope_scaling", {{"type", "linear"}, {"factor", 4}}}});
+  CHECK(linear.stretch == rope_stretch{.type = rope_type::linear, .factor = 4});
+  CHECK(linear.max_positions == 2048);
+  const llama_config yarn =
+      read({{"rope_scaling",
+             {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 2048}}}});
+  CHECK(yarn.stretch.type == rope_type::yarn);
+  CHECK(yarn.stretch.original_positions == 2048);
+  CHECK(yarn.stretch.growth == doctest::Approx(1.1386294));  // 0.1 ln 4 + 1.
+  CHECK(yarn.max_positions == 8192);
+  // DeepSeek's: (0.1 · 0.707 ln 40 + 1) / (0.1 · 1 ln 40 + 1).
+  const json both{{"rope_type", "yarn"}, {"factor", 40},    {"beta_fast", 64},
+                  {"beta_slow", 2},      {"mscale", 0.707}, {"mscale_all_dim", 1.0},
+                  {"truncate", false}};
+  const llama_config deep = read({{"rope_parameters", both}});
+  CHECK(deep.stretch.growth == doctest::Approx(1.2608038 / 1.3688879));
+  CHECK(deep.stretch.fast == 64);
+  CHECK(deep.stretch.slow == 2);
+  CHECK_FALSE(deep.stretch.truncates);
+  CHECK(deep.stretch.original_positions == 2048);
+  json given = both;
+  given["attention_factor"] = 1.5;
+  CHECK(read({{"rope_scaling", given}}).stretch.growth == 1.5);
+  given["beta_slow"] = 65;
+  CHECK(complaint_of(changed({{"rope_scaling", given}})) ==
+        "config.json: rope_scaling.beta_fast: bad value");
+  for (const llama_config& c : {linear, yarn, deep}) {
+    CHECK(parse_config(write_config(c), "c") == c);
+  }
+}
+
+TEST_CASE("the kin of a Llama are read by their names, with what each means by silence") {
+  const auto kin = [](const char* type, const char* architecture, json more = json::object()) {
+    more["model_type"] = type;
+    more["architectures"] = json::array({architecture});
+    return changed(more);
+  };
+  const auto read = [](const json& config) { return parse_config(config.dump(), "config.json"); };
+  json mistral = kin("mistral", "MistralForCausalLM");
+  CHECK(complaint_of(mistral) == "config.json: sliding_window: bad value");  // 4096, unsaid.
+  mistral["sliding_window"] = nullptr;
+  CHECK(read(mistral) == read(changed(json::object())));
+  mistral["sliding_window"] = 4096;
+  CHECK(complaint_of(mistral) == "config.json: sliding_window: bad value");
+  const json window{{"sliding_window", 4096}};
+  const llama_config two = read(kin("qwen2", "Qwen2ForCausalLM", window));
+  CHECK(two.qkv_bias);
+  CHECK_FALSE(two.qk_norm);
+  const llama_config three = read(kin("qwen3", "Qwen3ForCausalLM", window));
+  CHECK(three.qk_norm);
+  CHECK_FALSE(three.qkv_bias);
+  CHECK(read(kin("qwen3", "Qwen3ForCausalLM", {{"head_dim", nullptr}})).head_size == 128);
+  for (const llama_config& c : {two, three}) CHECK(parse_config(write_config(c), "c") == c);
+  CHECK(complaint_of(kin("qwen2", "Qwen2ForCausalLM",
+                         {{"sliding_window", 4096}, {"use_sliding_window", true}})) ==
+        "config.json: sliding_window: bad value");
+  CHECK(complaint_of(kin("qwen3", "Qwen3ForCausalLM", {{"attention_bias", true}})) ==
+        "config.json: attention_bias: bad value");
+  CHECK(complaint_of(kin("qwen3", "Qwen2ForCausalLM"))
+            .starts_with("config.json: architectures: bad value"));
+}
+
+TEST_CASE("what Qwen has more is written and read back, and missed where it is not there") {
+  const folder f;
+  for (const bool is_three : {false, true}) {
+    llama_config c = named_config("tiny");
+    (is_three ? c.qk_norm : c.qkv_bias) = true;
+    const llama_weights w = random_weights(c, 5);
+    save_weights(w, f.path);
+    const llama_weights back = load_weights(f.path);
+    CHECK(back.config == c);
+    for (std::size_t i = 0; i < c.layers; ++i) {
+      CHECK(back.layers[i].qkv_bias == w.layers[i].qkv_bias);
+      CHECK(back.layers[i].q_norm == w.layers[i].q_norm);
+      CHECK(back.layers[i].k_norm == w.layers[i].k_norm);
+    }
+    CHECK(w.layers[1].qkv_bias.size() == (is_three ? 0 : 64 + 2 * 32));
+    CHECK(w.layers[1].k_norm.size() == (is_three ? 16 : 0));
+    save_weights(random_weights(named_config("tiny"), 5), f.path);
+    write_text(f.path + "/config.json", write_config(c));
+    const auto said = test::gist_of<config_error>([&] { (void)load_weights(f.path); });
+    CHECK(said == std::string{"... model.layers.0.self_attn."} +
+                      (is_three ? "q_norm.weight" : "q_proj.bias") + " ... missing");
+  }
+}
+
 TEST_CASE("what would change the output is refused by its name, what is neutral is not") {
   const auto refused = [](const char* key, const json& value) {
     CAPTURE(key);
@@ -475,7 +569,7 @@ TEST_CASE("what would change the output is refused by its name, what is neutral 
     CHECK(said == "config.json: " + std::string{key} + ": bad value");
     CHECK(said.find('\n') == std::string::npos);
   };
-  refused("model_type", "mistral");
+  refused("model_type", "mixtral");
   refused("architectures", {"Qwen2ForCausalLM"});
   refused("architectures", "LlamaForCausalLM");
   refused("partial_rotary_factor", 0.5);
@@ -500,7 +594,7 @@ TEST_CASE("what would change the output is refused by its name, what is neutral 
   // Without a model_type the architecture still says that it is another.
   CHECK(complaint_of(changed({{"model_type", nullptr}})).empty());
   CHECK_FALSE(
-      complaint_of(changed({{"model_type", nullptr}, {"architectures", {"Qwen2ForCausalLM"}}}))
+      complaint_of(changed({{"model_type", nullptr}, {"architectures", {"GemmaForCausalLM"}}}))
           .empty());
 }
 

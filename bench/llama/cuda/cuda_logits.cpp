@@ -41,7 +41,7 @@ llama_config reference_config() {
   c.vocabulary = 8000;
   c.max_positions = 2048;
   c.rope_theta = 500000;
-  c.stretch.on = true;
+  c.stretch.type = rope_type::llama3;
   c.stretch.factor = 8;
   c.stretch.original_positions = 256;
   c.begin_token = 1;

@@ -63,12 +63,17 @@ struct norm_arguments {
 };
 
 /// Rotates the queries of each row of qkv in place and its keys on their way into the cache, where
-/// the values go too. `turns` holds cosines, then sines, of half a head for each position.
+/// the values go too. `turns` holds cosines, then sines, of half a head for each position. Before
+/// that it adds `bias` to all, and norms each head of queries and keys; null: it does not.
 struct rotate_arguments {
   const device_row* rows;
   void* qkv;
   const float* turns;
+  const float* bias;    ///< As a row of qkv.
+  const float* q_norm;  ///< Gains of a head; with it k_norm.
+  const float* k_norm;
   std::uint32_t count, layer, heads, kv_heads, head_size;
+  float epsilon;
 };
 
 /// Attention of each row over its own columns. Split at every `part_columns` columns from the row's

@@ -218,8 +218,9 @@ class decoder {
       norm(y, w.attention_norm, normed_, nullptr, count);
       multiply(normed_, w.qkv, qkv_, count, c.q_width() + 2 * c.kv_width(), c.hidden);
       device_.run(stream_, t,
-                  rotate_arguments{rows, qkv_, weights_.turns(), count, l, narrow32(c.heads),
-                                   narrow32(c.kv_heads), narrow32(c.head_size)});
+                  rotate_arguments{rows, qkv_, weights_.turns(), w.qkv_bias, w.q_norm, w.k_norm,
+                                   count, l, narrow32(c.heads), narrow32(c.kv_heads),
+                                   narrow32(c.head_size), static_cast<float>(c.norm_epsilon)});
       attend(l++);
       y = multiply_to_add(attended_, w.out, count, c.q_width());
       norm(y, w.ffn_norm, normed_, nullptr, count);

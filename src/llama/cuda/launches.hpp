@@ -23,8 +23,9 @@ void enqueue_as(const Launch& launch, const norm_arguments& a) {
 }
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const rotate_arguments& a) {
-  launch.template operator()<rotate_program<T>>(a.count, a.heads + 2 * a.kv_heads, 1, head_threads,
-                                                0, a);
+  using program = rotate_program<T>;
+  launch.template operator()<program>(a.count, a.heads + 2 * a.kv_heads, 1, head_threads,
+                                      program::shared_floats, a);
 }
 template <class T, class Launch>
 void enqueue_as(const Launch& launch, const swiglu_arguments& a) {

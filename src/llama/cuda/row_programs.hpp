@@ -117,6 +117,8 @@ struct norm_program {
 template <class T>
 struct rotate_program {
   static constexpr unsigned most_threads = head_threads;
+  static constexpr unsigned held = most_head_size / 2 / head_threads;  // Pairs of a thread.
+  static constexpr unsigned shared_floats = head_threads / 32;
 
   template <class Block>
   static COHORT_LLM_DEVICE void run(Block& b, const rotate_arguments& a) {
@@ -134,18 +136,55 @@ struct rotate_program {
            (std::size_t{2} * a.layer * a.kv_heads + (head - a.heads)) * row.plane +
            static_cast<std::size_t>(row.write) * d;
     }
+    const float* bias = a.bias == nullptr ? nullptr : a.bias + std::size_t{head} * d;
     if (head >= a.heads + a.kv_heads) {
       b.each([&](unsigned t) {
-        for (unsigned c = t; c < d; c += b.threads()) to[c] = from[c];
+        for (unsigned c = t; c < d; c += b.threads()) {
+          if (bias == nullptr) {
+            to[c] = from[c];
+          } else {
+            narrow(widen(from[c]) + bias[c], to[c]);
+          }
+        }
       });
       return;
     }
+    typename Block::template registers<float, 2 * held> pair{b};
+    typename Block::template registers<float, 1> sum{b};
+    b.each([&](unsigned t) {
+      float s = 0;
+      COHORT_LLM_REGISTERS
+      for (unsigned n = 0; n < held; ++n) {
+        const unsigned c = t + n * b.threads();
+        const bool is_in = c < half;
+        float p = is_in ? widen(from[c]) : 0.0F;
+        float q = is_in ? widen(from[c + half]) : 0.0F;
+        if (is_in && bias != nullptr) {
+          p += bias[c];
+          q += bias[c + half];
+        }
+        pair.at(t, 2 * n) = p;
+        pair.at(t, 2 * n + 1) = q;
+        s += p * p + q * q;
+      }
+      sum.at(t, 0) = s;
+    });
+    const float* gain = head < a.heads ? a.q_norm : a.k_norm;
+    if (gain != nullptr) block_reduce<true>(b, sum, 0, b.shared(0, b.threads() / 32));
     const float* cosines = a.turns + static_cast<std::size_t>(row.position) * d;
     const float* sines = cosines + half;
     b.each([&](unsigned t) {
-      for (unsigned c = t; c < half; c += b.threads()) {
-        const float p = widen(from[c]);
-        const float q = widen(from[c + half]);
+      COHORT_LLM_REGISTERS
+      for (unsigned n = 0; n < held; ++n) {
+        const unsigned c = t + n * b.threads();
+        if (c >= half) continue;
+        float p = pair.at(t, 2 * n);
+        float q = pair.at(t, 2 * n + 1);
+        if (gain != nullptr) {
+          const float scale = 1 / sqrtf(sum.at(t, 0) / static_cast<float>(d) + a.epsilon);
+          p = p * scale * gain[c];
+          q = q * scale * gain[c + half];
+        }
         narrow(p * cosines[c] - q * sines[c], to[c]);
         narrow(q * cosines[c] + p * sines[c], to[c + half]);
       }

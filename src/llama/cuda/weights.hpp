@@ -59,6 +59,9 @@ class device_weights {
   struct layer {
     const float* attention_norm;
     const void* qkv;
+    const float* qkv_bias;  // Null if the model has none; likewise the norms.
+    const float* q_norm;
+    const float* k_norm;
     const void* out;
     const float* ffn_norm;
     const void* gate_up;
@@ -78,6 +81,9 @@ class device_weights {
       const layer_weights& l = w.layers[i];
       up.floats(layers_[i].attention_norm, l.attention_norm.data(), l.attention_norm.size());
       up.matrix(layers_[i].qkv, l.qkv.data(), l.qkv.size());
+      up.floats(layers_[i].qkv_bias, l.qkv_bias.data(), l.qkv_bias.size());
+      up.floats(layers_[i].q_norm, l.q_norm.data(), l.q_norm.size());
+      up.floats(layers_[i].k_norm, l.k_norm.data(), l.k_norm.size());
       up.matrix(layers_[i].out, l.out.data(), l.out.size());
       up.floats(layers_[i].ffn_norm, l.ffn_norm.data(), l.ffn_norm.size());
       up.matrix(layers_[i].gate_up, l.gate_up.data(), l.gate_up.size());
@@ -101,19 +107,23 @@ class device_weights {
       x = (static_cast<float>(state >> 40U) * 0x1p-23F - 1) *
           std::numbers::sqrt3_v<float>;  // Variance 1.
     }
-    const std::vector<float> ones(c.hidden, 1.0F);
+    const std::size_t wide = c.q_width() + 2 * c.kv_width();
+    const std::vector<float> ones(std::max({c.hidden, c.head_size, wide}), 1.0F);
     const auto fill = [&](const void* to, std::size_t outputs, std::size_t inputs) {
       std::vector<float> scaled(block);
       for (float& x : scaled) x /= std::sqrt(static_cast<float>(inputs));
       up.repeat(to, scaled, outputs * inputs);
     };
     fill(w.embedding_, c.vocabulary, c.hidden);
-    up.floats(w.norm_, ones.data(), ones.size());
+    up.floats(w.norm_, ones.data(), c.hidden);
     if (!c.tied) fill(w.head_, c.vocabulary, c.hidden);
     for (const layer& l : w.layers_) {
-      up.floats(l.attention_norm, ones.data(), ones.size());
-      up.floats(l.ffn_norm, ones.data(), ones.size());
-      fill(l.qkv, c.q_width() + 2 * c.kv_width(), c.hidden);
+      up.floats(l.attention_norm, ones.data(), c.hidden);
+      up.floats(l.ffn_norm, ones.data(), c.hidden);
+      if (c.qkv_bias) up.floats(l.qkv_bias, ones.data(), wide);
+      if (c.qk_norm) up.floats(l.q_norm, ones.data(), c.head_size);
+      if (c.qk_norm) up.floats(l.k_norm, ones.data(), c.head_size);
+      fill(l.qkv, wide, c.hidden);
       fill(l.out, c.hidden, c.q_width());
       fill(l.gate_up, 2 * c.ffn, c.hidden);
       fill(l.down, c.hidden, c.ffn);
@@ -137,9 +147,12 @@ class device_weights {
   }
   /// Bytes of device memory that they need.
   [[nodiscard]] static std::size_t bytes_needed(const llama_config& c, runtime::data_type t) {
-    // Gains count as f32, each tensor is rounded up.
+    // Gains and biases count as f32, each tensor is rounded up.
+    const std::size_t of_heads =
+        (c.qkv_bias ? c.q_width() + 2 * c.kv_width() : 0) + (c.qk_norm ? 2 * c.head_size : 0);
     return c.parameters() * bytes_of(t) + (2 * c.layers + 1) * c.hidden * sizeof(float) +
-           c.max_positions * c.head_size * sizeof(float) + (6 * c.layers + 4) * std::size_t{256};
+           c.layers * of_heads * sizeof(float) + c.max_positions * c.head_size * sizeof(float) +
+           (9 * c.layers + 4) * std::size_t{256};
   }
 
  private:
@@ -162,6 +175,11 @@ class device_weights {
       layer l{};
       l.attention_norm = floats(c.hidden);
       l.qkv = matrix((c.q_width() + 2 * c.kv_width()) * c.hidden);
+      if (c.qkv_bias) l.qkv_bias = floats(c.q_width() + 2 * c.kv_width());
+      if (c.qk_norm) {
+        l.q_norm = floats(c.head_size);
+        l.k_norm = floats(c.head_size);
+      }
       l.out = matrix(c.hidden * c.q_width());
       l.ffn_norm = floats(c.hidden);
       l.gate_up = matrix(2 * c.ffn * c.hidden);

@@ -34,9 +34,11 @@ inline llama_config small_config(test::random_source& random) {
   c.vocabulary = 100;
   c.max_positions = 400;
   c.tied = random.one_in(2);
-  c.stretch.on = random.one_in(2);
+  if (random.one_in(2)) c.stretch.type = rope_type::llama3;
   c.stretch.factor = 8;
   c.stretch.original_positions = 64;
+  c.qkv_bias = c.hidden % 3 == 0;
+  c.qk_norm = c.ffn % 3 == 0;
   return c;
 }
 

@@ -279,8 +279,8 @@ void check_rotation(std::uint64_t seed) {
                .count1 = 0,
                .unused = 0};
   }
-  b.fixture.run(element_of<T>,
-                rotate_arguments{rows, qkv, turns, n, layer, s.heads, s.kv_heads, s.d});
+  b.fixture.run(element_of<T>, rotate_arguments{rows, qkv, turns, nullptr, nullptr, nullptr, n,
+                                                layer, s.heads, s.kv_heads, s.d, 1e-5F});
   for (std::uint32_t r = 0; r < n; ++r) {
     const T* from = before.data() + r * s.wide();
     const T* now = qkv + r * s.wide();
