@@ -29,6 +29,11 @@
 #include <cohort/batching/twin/stage_device.hpp>
 #include <cohort/batching/twin/tuned_pipeline.hpp>
 #include <cohort/batching/waiting_room.hpp>
+#include <cohort/cluster/answer.hpp>
+#include <cohort/cluster/endpoint_table.hpp>
+#include <cohort/cluster/leadership.hpp>
+#include <cohort/cluster/picker.hpp>
+#include <cohort/cluster/stream_index.hpp>
 #include <cohort/core/arrival_meter.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/clock.hpp>
