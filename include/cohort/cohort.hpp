@@ -200,6 +200,8 @@
 #include <cohort/runtime/thread_load.hpp>
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/autoscaled.hpp>
+#include <cohort/sim/cluster/cluster_simulation.hpp>
+#include <cohort/sim/cluster/routers.hpp>
 #include <cohort/sim/demand.hpp>
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/llm/method_simulation.hpp>

@@ -2,6 +2,7 @@
 // The command line of `cohort`: options and help. Each subcommand has a source file of its own.
 #include <models/registry.hpp>
 #include <registry/admission.hpp>
+#include <registry/cluster.hpp>
 #include <registry/decode_tables.hpp>
 #include <registry/number_option.hpp>
 #include <registry/parse_errors.hpp>
@@ -223,6 +224,31 @@ void add_goodput(CLI::App& app, goodput_options& o) {
   add_search_options(sub, o, "runs per rate, averaged");
   devices_option(sub, o.devices);
   subclusters_option(sub, o.subclusters);
+  heading(*sub, "Output");
+  json_flag(sub, o.json);
+}
+
+void add_cluster(CLI::App& app, cluster_options& o) {
+  CLI::App* sub = add(app, "Simulate", "cluster",
+                      "Compare ways to route requests to many machines behind a gateway.",
+                      "cohort cluster w.json --endpoints 8 --routes picker,round-robin");
+  workload_argument(sub, o.file);
+  heading(*sub, "Routes");
+  choice_option(sub, "--routes", o.routes, "routes to compare", route_names(), "R,...");
+  option(sub, "--policy", o.policy, "batching policy of picker and engine", "P");
+  option(sub, "--endpoint-policy", o.endpoint_policy,
+         "batching policy of the endpoints themselves, for the other routes", "P");
+  heading(*sub, "Load");
+  option(
+      sub, "--rate", o.rate,
+      "count the requests in time at this rate, in requests per second, instead of searching for "
+      "the highest rate",
+      "RPS");
+  option(sub, "--endpoints", o.endpoints, "override the workload's number of devices", "N");
+  heading(*sub, "Search");
+  option(sub, "--precision", o.precision, "fraction of the rate within which it must be known",
+         "X");
+  add_search_options(sub, o, "runs per rate, averaged");
   heading(*sub, "Output");
   json_flag(sub, o.json);
 }
@@ -647,6 +673,7 @@ int run(int argc, char** argv) {
   workload_options workload;
   simulate_options simulate;
   goodput_options goodput;
+  cluster_options cluster;
   min_devices_options min_devices;
   autoscale_options autoscale;
   pipeline_command_options pipeline;
@@ -662,6 +689,7 @@ int run(int argc, char** argv) {
   add_workload(app, workload);
   add_simulate(app, simulate);
   add_goodput(app, goodput);
+  add_cluster(app, cluster);
   add_min_devices(app, min_devices);
   add_autoscale(app, autoscale);
   add_pipeline(app, pipeline);
@@ -689,6 +717,7 @@ int run(int argc, char** argv) {
   if (name == "workload") return workload_command(workload);
   if (name == "simulate") return simulate_command(simulate);
   if (name == "goodput") return goodput_command(goodput);
+  if (name == "cluster") return cluster_command(cluster);
   if (name == "min-devices") return min_devices_command(min_devices);
   if (name == "autoscale") return autoscale_command(autoscale);
   if (name == "pipeline") return pipeline_command(pipeline);
