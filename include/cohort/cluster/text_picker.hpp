@@ -29,9 +29,9 @@ namespace cohort::cluster {
 
 /// What is promised for prompts, and how a picker treats them.
 struct text_options {
-  duration first_token = std::chrono::seconds{2};           ///< Limit from arrival; above 0.
+  duration first_token = std::chrono::seconds{2};            ///< Limit from arrival; above 0.
   duration between_tokens = std::chrono::milliseconds{150};  ///< Limit of the mean; above 0.
-  duration lease = std::chrono::seconds{3};                 ///< Of an endpoint; above 0.
+  duration lease = std::chrono::seconds{3};                  ///< Of an endpoint; above 0.
   /// An endpoint is sent a prompt when it should end those that it has within this; at least 0.
   duration ahead = std::chrono::milliseconds{150};
   /// A prompt is shed when even the best endpoint would need more than this part of the limit;
@@ -169,6 +169,7 @@ class text_picker {
     held_.resize(kept);
   }
   [[nodiscard]] time_point next_wake() const noexcept {
+    if (held_.empty()) return table_.next_loss();
     return std::min({table_.next_loss(), leadership_.until(), wake_});
   }
 
@@ -213,8 +214,8 @@ class text_picker {
     time_point worked_at{};
     std::uint64_t reported_tokens = 0;
     time_point reported_at{};
-    double gap_ms = 0;        // Between tokens,
-    double gap_running = 0;   // with so many sequences.
+    double gap_ms = 0;       // Between tokens,
+    double gap_running = 0;  // with so many sequences.
   };
 
   static constexpr double fade = 0.98;             // Of what was learned, with each sample.
@@ -323,7 +324,8 @@ class text_picker {
     double least = std::numeric_limits<double>::infinity();
     for (std::uint32_t i = 0; i < endpoints_.size(); ++i) {
       if (!is_alive(i) || !is_ready(i)) continue;
-      const double takes = wait_ms(endpoints_[i], now) + uncached(s, i) * endpoints_[i].ms_per_token;
+      const double takes =
+          wait_ms(endpoints_[i], now) + uncached(s, i) * endpoints_[i].ms_per_token;
       if (takes < least) {
         least = takes;
         out = i;
