@@ -72,8 +72,13 @@ struct goodput_options {
 int goodput_command(const goodput_options& o);
 
 struct cluster_options {
-  std::string file;
-  std::string routes = "picker,engine,central,least-request,two-choices,round-robin,random";
+  text_option file;
+  text_option prompts;
+  text_option routes;
+  text_option speed;
+  text_option endpoint;
+  text_option ttft_slo_ms;
+  text_option inter_token_slo_ms;
   std::string policy = "adaptive";
   std::string endpoint_policy = "eager";
   text_option endpoints;

@@ -232,19 +232,38 @@ void add_cluster(CLI::App& app, cluster_options& o) {
   CLI::App* sub = add(app, "Simulate", "cluster",
                       "Compare ways to route requests to many machines behind a gateway.",
                       "cohort cluster w.json --endpoints 8 --routes picker,round-robin");
-  workload_argument(sub, o.file);
+  option(sub, "WORKLOAD", o.file,
+         "workload file (JSON), whose devices are endpoints; - reads standard input", "FILE");
   heading(*sub, "Routes");
-  choice_option(sub, "--routes", o.routes, "routes to compare", route_names(), "R,...");
+  option(
+      sub, "--routes", o.routes,
+      fmt::format("routes to compare (default: all)\n\tfor a workload\t{}{}\n\tfor prompts\t{}{}",
+                  "", route_names().help(), "", prompt_route_names().help()),
+      "R,...");
   option(sub, "--policy", o.policy, "batching policy of picker and engine", "P");
   option(sub, "--endpoint-policy", o.endpoint_policy,
          "batching policy of the endpoints themselves, for the other routes", "P");
-  heading(*sub, "Load");
+  option(sub, "--endpoints", o.endpoints,
+         "number of endpoints (default: the workload's devices; 8 for prompts)", "N");
   option(
       sub, "--rate", o.rate,
       "count the requests in time at this rate, in requests per second, instead of searching for "
       "the highest rate",
       "RPS");
-  option(sub, "--endpoints", o.endpoints, "override the workload's number of devices", "N");
+  heading(*sub, "Prompts");
+  option(
+      sub, "--prompts", o.prompts,
+      "recorded prompts instead of WORKLOAD: CSV with TIMESTAMP,ContextTokens,GeneratedTokens or "
+      "arrival_ms,prompt_tokens,output_tokens, or JSON lines with timestamp, input_length, "
+      "output_length and hash_ids",
+      "FILE");
+  option(sub, "--speed", o.speed, "play the trace so many times as fast (default 1)", "X");
+  option(sub, "--endpoint", o.endpoint,
+         "read rates, slots and memory of an endpoint (JSON; default: those on the page)", "FILE");
+  option(sub, "--ttft-slo-ms", o.ttft_slo_ms,
+         "limit of the first token, in milliseconds (default 2000)", "X");
+  option(sub, "--inter-token-slo-ms", o.inter_token_slo_ms,
+         "limit of the mean time between tokens of a request, in milliseconds (default 150)", "X");
   heading(*sub, "Search");
   option(sub, "--precision", o.precision, "fraction of the rate within which it must be known",
          "X");

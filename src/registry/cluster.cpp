@@ -2,8 +2,11 @@
 // The table of routes, and the one place that instantiates their simulation.
 #include <cohort/sim/cluster/cluster_simulation.hpp>
 #include <cohort/sim/cluster/routers.hpp>
+#include <cohort/sim/cluster/text_cluster.hpp>
 
 #include <concepts>
+#include <cstdint>
+#include <random>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -38,7 +41,39 @@ constexpr name_table routes{
         [](const sim::workload& w, std::uint64_t seed) { return sim::random_endpoint{w, seed}; }},
 };
 
+/// `make(workload, seed)` is the router.
+constexpr name_table prompt_routes{
+    row{"picker", "hold prompts and pick by predicted times: cohort's picker",
+        [](const sim::text_workload& w, std::uint64_t) { return sim::text_picked{w}; }},
+    row{"prefix-scores", "scores for short queues, free memory and known prefixes, as llm-d",
+        [](const sim::text_workload& w, std::uint64_t) {
+          return sim::text_sent{sim::text_scorers{w}};
+        }},
+    row{"least-request", "endpoint with the fewest requests",
+        [](const sim::text_workload&, std::uint64_t) {
+          return sim::text_sent{sim::text_least_request{}};
+        }},
+    row{"round-robin", "endpoints in turn",
+        [](const sim::text_workload&, std::uint64_t) {
+          return sim::text_sent{sim::text_round_robin{}};
+        }},
+    row{"random", "any endpoint",
+        [](const sim::text_workload&, std::uint64_t seed) {
+          return sim::text_sent{sim::text_random{std::mt19937_64{seed}}};
+        }},
+};
+
 }  // namespace
+
+const name_list& prompt_route_names() {
+  static const name_list names = prompt_routes.list();
+  return names;
+}
+
+sim::text_result run_prompts(const choice& route, const sim::text_workload& w, std::uint64_t seed) {
+  return prompt_routes.visit(route.row,
+                             [&](const auto& r) { return sim::simulate_text(w, r.make(w, seed)); });
+}
 
 const name_list& route_names() {
   static const name_list names = routes.list();

@@ -4,6 +4,7 @@
 /// is in cluster.cpp.
 #pragma once
 
+#include <cohort/sim/cluster/text_cluster.hpp>
 #include <cohort/sim/result.hpp>
 #include <cohort/sim/simulation.hpp>
 #include <cohort/sim/workload.hpp>
@@ -30,5 +31,13 @@ struct route_choice {
 /// threads at once.
 [[nodiscard]] sim::run_result run_route(const route_choice& r, const sim::workload& w,
                                         const sim::run_options& options);
+
+/// The values of --routes for prompts.
+[[nodiscard]] const name_list& prompt_route_names();
+
+/// As `run_route`, for prompts.
+/// @param seed Of routes that draw.
+[[nodiscard]] sim::text_result run_prompts(const choice& route, const sim::text_workload& w,
+                                           std::uint64_t seed);
 
 }  // namespace cohort::registry

@@ -17,7 +17,8 @@ namespace cohort::cluster {
 
 /// Remembers, for blocks of prompts, the endpoints that were sent them last. A block is named by a
 /// hash of the prompt up to its end, so equal names have equal beginnings. An endpoint is taken to
-/// keep the blocks that it used last, as many as its capacity. Cost: O(blocks · places) a call on
+/// keep the blocks that came anew last, as many as its capacity, and those that it used since: so
+/// perhaps a few more than it has. Cost: O(blocks · places) a call on
 /// average; memory for as many blocks as all endpoints keep. Thread safety: none.
 class prefix_index {
  public:
