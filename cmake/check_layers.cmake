@@ -130,7 +130,7 @@ foreach(file IN LISTS files)
       elseif(layer_${layer} EQUAL layer_${own_layer})
         violation("${file}" "includes ${header} of the sibling layer ${layer}")
       endif()
-    elseif(is_header AND NOT own_layer MATCHES "^(serve|cluster)$"
+    elseif(is_header AND NOT own_layer STREQUAL "serve"
            AND NOT file MATCHES "^include/cohort/runtime/cuda/")
       set(allowed "^([a-z_0-9]+$|fmt/|boost/intrusive/)")
       if(own_layer STREQUAL "engine")

@@ -1,5 +1,5 @@
 # Checks that <cohort/cohort.hpp> includes every public header but those of CUDA, ONNX Runtime,
-# serve, cluster and detail, and that each public header includes one of cohort's, so that each includes
+# serve and detail, and that each public header includes one of cohort's, so that each includes
 # core/version.hpp, which says that C++20 is needed. Needs ROOT.
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(ROOT "${ROOT}" ABSOLUTE)
@@ -17,7 +17,7 @@ foreach(header IN LISTS headers)
     math(EXPR missing "${missing} + 1")
   endif()
   string(REPLACE "." "\\." pattern "${header}")
-  if(header STREQUAL "cohort.hpp" OR header MATCHES "^(runtime/(cuda|onnx)|serve|cluster)/|/detail/")
+  if(header STREQUAL "cohort.hpp" OR header MATCHES "^(runtime/(cuda|onnx)|serve)/|/detail/")
     continue()
   endif()
   if(NOT umbrella MATCHES "#include <cohort/${pattern}>")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Every header of cohort but those for CUDA, ONNX Runtime, servers and clusters. Convenient, and
+/// Every header of cohort but those for CUDA, ONNX Runtime and servers. Convenient, and
 /// slower to compile than the few headers a program needs.
 #pragma once
 
@@ -29,6 +29,13 @@
 #include <cohort/batching/twin/stage_device.hpp>
 #include <cohort/batching/twin/tuned_pipeline.hpp>
 #include <cohort/batching/waiting_room.hpp>
+#include <cohort/cluster/answer.hpp>
+#include <cohort/cluster/endpoint_table.hpp>
+#include <cohort/cluster/leadership.hpp>
+#include <cohort/cluster/picker.hpp>
+#include <cohort/cluster/prefix_index.hpp>
+#include <cohort/cluster/stream_index.hpp>
+#include <cohort/cluster/text_picker.hpp>
 #include <cohort/core/arrival_meter.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/clock.hpp>
@@ -195,6 +202,10 @@
 #include <cohort/runtime/thread_load.hpp>
 #include <cohort/sim/arrivals.hpp>
 #include <cohort/sim/autoscaled.hpp>
+#include <cohort/sim/cluster/cluster_simulation.hpp>
+#include <cohort/sim/cluster/routers.hpp>
+#include <cohort/sim/cluster/text_cluster.hpp>
+#include <cohort/sim/cluster/text_endpoint.hpp>
 #include <cohort/sim/demand.hpp>
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/llm/method_simulation.hpp>

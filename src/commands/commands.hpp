@@ -71,6 +71,29 @@ struct goodput_options {
 };
 int goodput_command(const goodput_options& o);
 
+struct cluster_options {
+  text_option file;
+  text_option prompts;
+  text_option routes;
+  text_option speed;
+  text_option endpoint;
+  text_option ttft_slo_ms;
+  text_option inter_token_slo_ms;
+  std::string policy = "adaptive";
+  std::string endpoint_policy = "eager";
+  text_option endpoints;
+  text_option rate;
+  text_option duration_s;
+  text_option reality;
+  std::string precision = "0.01";
+  std::string bad_limit = "0.01";
+  std::string judge = "model";
+  std::string seeds = "3";
+  std::string seed = "1";
+  bool json = false;
+};
+int cluster_command(const cluster_options& o);
+
 struct min_devices_options {
   std::string file;
   text_option policy;

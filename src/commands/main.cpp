@@ -2,6 +2,7 @@
 // The command line of `cohort`: options and help. Each subcommand has a source file of its own.
 #include <models/registry.hpp>
 #include <registry/admission.hpp>
+#include <registry/cluster.hpp>
 #include <registry/decode_tables.hpp>
 #include <registry/number_option.hpp>
 #include <registry/parse_errors.hpp>
@@ -223,6 +224,50 @@ void add_goodput(CLI::App& app, goodput_options& o) {
   add_search_options(sub, o, "runs per rate, averaged");
   devices_option(sub, o.devices);
   subclusters_option(sub, o.subclusters);
+  heading(*sub, "Output");
+  json_flag(sub, o.json);
+}
+
+void add_cluster(CLI::App& app, cluster_options& o) {
+  CLI::App* sub = add(app, "Simulate", "cluster",
+                      "Compare ways to route requests to many machines behind a gateway.",
+                      "cohort cluster w.json --endpoints 8 --routes picker,round-robin");
+  option(sub, "WORKLOAD", o.file,
+         "workload file (JSON), whose devices are endpoints; - reads standard input", "FILE");
+  heading(*sub, "Routes");
+  option(
+      sub, "--routes", o.routes,
+      fmt::format("routes to compare (default: all)\n\tfor a workload\t{}{}\n\tfor prompts\t{}{}",
+                  "", route_names().help(), "", prompt_route_names().help()),
+      "R,...");
+  option(sub, "--policy", o.policy, "batching policy of picker and engine", "P");
+  option(sub, "--endpoint-policy", o.endpoint_policy,
+         "batching policy of the endpoints themselves, for the other routes", "P");
+  option(sub, "--endpoints", o.endpoints,
+         "number of endpoints (default: the workload's devices; 8 for prompts)", "N");
+  option(
+      sub, "--rate", o.rate,
+      "count the requests in time at this rate, in requests per second, instead of searching for "
+      "the highest rate",
+      "RPS");
+  heading(*sub, "Prompts");
+  option(
+      sub, "--prompts", o.prompts,
+      "recorded prompts instead of WORKLOAD: CSV with TIMESTAMP,ContextTokens,GeneratedTokens or "
+      "arrival_ms,prompt_tokens,output_tokens, or JSON lines with timestamp, input_length, "
+      "output_length and hash_ids",
+      "FILE");
+  option(sub, "--speed", o.speed, "play the trace so many times as fast (default 1)", "X");
+  option(sub, "--endpoint", o.endpoint,
+         "read rates, slots and memory of an endpoint (JSON; default: those on the page)", "FILE");
+  option(sub, "--ttft-slo-ms", o.ttft_slo_ms,
+         "limit of the first token, in milliseconds (default 2000)", "X");
+  option(sub, "--inter-token-slo-ms", o.inter_token_slo_ms,
+         "limit of the mean time between tokens of a request, in milliseconds (default 150)", "X");
+  heading(*sub, "Search");
+  option(sub, "--precision", o.precision, "fraction of the rate within which it must be known",
+         "X");
+  add_search_options(sub, o, "runs per rate, averaged");
   heading(*sub, "Output");
   json_flag(sub, o.json);
 }
@@ -647,6 +692,7 @@ int run(int argc, char** argv) {
   workload_options workload;
   simulate_options simulate;
   goodput_options goodput;
+  cluster_options cluster;
   min_devices_options min_devices;
   autoscale_options autoscale;
   pipeline_command_options pipeline;
@@ -662,6 +708,7 @@ int run(int argc, char** argv) {
   add_workload(app, workload);
   add_simulate(app, simulate);
   add_goodput(app, goodput);
+  add_cluster(app, cluster);
   add_min_devices(app, min_devices);
   add_autoscale(app, autoscale);
   add_pipeline(app, pipeline);
@@ -689,6 +736,7 @@ int run(int argc, char** argv) {
   if (name == "workload") return workload_command(workload);
   if (name == "simulate") return simulate_command(simulate);
   if (name == "goodput") return goodput_command(goodput);
+  if (name == "cluster") return cluster_command(cluster);
   if (name == "min-devices") return min_devices_command(min_devices);
   if (name == "autoscale") return autoscale_command(autoscale);
   if (name == "pipeline") return pipeline_command(pipeline);

@@ -82,15 +82,16 @@ struct checked_workload {
 }
 
 /// Applies --devices. Faults of removed devices are dropped.
-inline void apply_devices(const text_option& devices, sim::workload& w) {
+inline void apply_devices(const text_option& devices, sim::workload& w,
+                          std::string_view option = "--devices") {
   if (!devices) return;
   if (!w.pools.empty() || !w.classes.empty()) {
-    fail("--devices", *devices,
+    fail(option, *devices,
          fmt::format("none: {} of the workload set the number",
                      w.pools.empty() ? "device_classes" : "pools"));
   }
-  w.devices = static_cast<std::uint32_t>(
-      parse_integer("--devices", *devices, {.low = 1, .high = 1'000'000}));
+  w.devices =
+      static_cast<std::uint32_t>(parse_integer(option, *devices, {.low = 1, .high = 1'000'000}));
   std::erase_if(w.reality.faults, [&](const fault& f) { return f.device.value() >= w.devices; });
 }
 

@@ -3,6 +3,7 @@
 /// Collects and summarises the events of a run.
 #pragma once
 
+#include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/deferred/autoscale.hpp>
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,11 +80,14 @@ class recorder {
     ++open_;
   }
 
-  void launched(const deferred::batch& b, time_point now, time_point start, time_point finish) {
+  /// @param on Instead of the batch's device.
+  void launched(const deferred::batch& b, time_point now, time_point start, time_point finish,
+                std::optional<device_id> on = {}) {
+    const device_id device = on.value_or(b.device);
     busy_ += std::max(duration{0}, std::min(finish, end_) - std::max(start, begin_));
     if (is_measured(now)) {
       per_model_[b.model.index()].batches.push_back(b.size());
-      used_[b.device.index()] = true;
+      used_[device.index()] = true;
     }
     for (const request& r : b.requests) {
       if (!is_measured(r.arrival)) continue;
@@ -91,7 +96,7 @@ class recorder {
     }
     if (!record_dispatches_) return;
     dispatch_record d{.at = now,
-                      .device = b.device.value(),
+                      .device = device.value(),
                       .model = b.model.value(),
                       .size = b.size(),
                       .first = b.first_sequence,

@@ -1,0 +1,1 @@
+cohort_add_tests(cluster)
