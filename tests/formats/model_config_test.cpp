@@ -447,15 +447,11 @@ TEST_CASE("a config may be JSON, as clients get and send it") {
   CHECK(c.batching->preferred == std::vector<std::uint32_t>{4});
   CHECK(c.slo == 12500us);
   CHECK(c.warmups.at(0).inputs.at(0).tensor.name == "x");
-  const auto wrong = [](const std::string& text) -> std::string {
-    try {
-      static_cast<void>(parse_model_config_json("m", text));
-      return {};
-    } catch (const input_error& e) {
-      return e.what();
-    }
+  const auto wrong = [](const std::string& text) {
+    return test::gist_of<input_error>(
+        [&] { static_cast<void>(parse_model_config_json("m", text)); });
   };
-  CHECK(wrong(R"({"max_batch_size":-1})") == "m: max_batch_size: got -1, expected 0 to 4096");
+  CHECK(wrong(R"({"max_batch_size":-1})") == "m: max_batch_size: ... -1 ... 0 to 4096");
   CHECK(wrong(R"({"max_batch_sise":1})").find("max_batch_sise") != std::string::npos);
   CHECK(wrong("{") == "m: not valid JSON");
   CHECK(wrong("{\"input\":" + std::string(100'000, '[')) ==

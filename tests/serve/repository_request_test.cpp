@@ -78,7 +78,7 @@ TEST_CASE("a load may bring files, with a configuration") {
   for (const char* bad : {R"({"parameters": {"file:1/m": "AA)", R"({"parameters": {"file:1/m": ")",
                           R"({"parameters": {"file:1/m" "AAAA"}})", R"("file:":"\")"}) {
     CAPTURE(bad);
-    CHECK(why_not(load, bad) == "the body is not valid JSON");
+    CHECK(test::gist{why_not(load, bad)} == "... body ... JSON");
   }
 }
 

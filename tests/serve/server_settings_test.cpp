@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <support/complaint.hpp>
 #include <variant>
 
 namespace cohort::serve::server_settings_test {
@@ -47,10 +48,10 @@ TEST_CASE("a setting of the log that cannot be had is refused by its name") {
         R"(log_file is "/tmp/log", expected "": the log is written to standard error)");
   CHECK(why_not(R"({"log_format": "ISO8601"})") ==
         R"(log_format is "ISO8601", expected "default": lines of the log have one format)");
-  CHECK(why_not(R"({"log_info": "off"})") == "log_info must be a boolean, not a string");
+  CHECK(test::gist{why_not(R"({"log_info": "off"})")} == "log_info ... boolean ... string");
   CHECK(why_not(R"({"log_infos": true})") == R"("log_infos" is unknown)");
-  CHECK(why_not("[]") == "the body must be an object, not an array");
-  CHECK(why_not("") == "the body is not valid JSON");
+  CHECK(test::gist{why_not("[]")} == "... body ... object ... array");
+  CHECK(test::gist{why_not("")} == "... body ... JSON");
   CHECK(why_not(R"({"log_file": ")" + std::string(10'000, 'x') + "\"}").size() < 200);
 }
 
