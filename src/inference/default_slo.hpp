@@ -91,7 +91,7 @@ struct default_slo {
   return from_ms(http_margin_us / 1e2);
 }
 
-/// The SLO of a model whose requests may wait `queue_timeout` and then run in a batch of any size.
+/// The SLO of a model if requests may wait `queue_timeout` and then run in a batch of any size.
 [[nodiscard]] inline duration with_largest_batch(duration queue_timeout, const latency_curve& l,
                                                  std::uint32_t capacity = 1) {
   return queue_timeout + capacity * l(l.max_batch());

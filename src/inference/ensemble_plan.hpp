@@ -67,7 +67,7 @@ class ensemble_run {
     tensors_[which] = {type, std::move(value), true};
   }
   [[nodiscard]] const tensor& at(std::uint32_t which) const noexcept { return tensors_[which]; }
-  /// The steps whose inputs have all been set; returns each step once. O(ports).
+  /// The steps that have all their inputs; returns each step once. O(ports).
   [[nodiscard]] std::vector<std::uint32_t> begin_ready();
 
  private:

@@ -237,7 +237,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   std::size_t room_ = 0;                                      // Capacity of both vectors below.
   std::mutex ended_mutex_;
   // Has capacity for all unfinished jobs, so that the engine's thread need not allocate.
-  std::vector<owned_job> ended_;      // Jobs whose rows have all ended; guarded by the mutex.
+  std::vector<owned_job> ended_;      // Jobs of which all rows ended; guarded by the mutex.
   bool is_told_ = false;              // HTTP's thread knows of them; guarded by the mutex.
   std::vector<owned_job> finishing_;  // Empty except during `finish_ended`.
   std::shared_ptr<readers> readers_ = make_readers();  // Last: uses the members above.

@@ -58,7 +58,7 @@ struct infer_app::infer_job final : sequence_request {
   serve::held_bytes memory;               // For everything except the body.
   std::vector<engine::row_piece> pieces;  // Pieces of all parts after the first piece of each.
   std::vector<part> parts;                // All have the same number of rows.
-  // For open models: the tensors, and the number by which the engine refers to them.
+  // For open models: the tensors, and the number that the engine gets instead.
   std::string sequence;  // Key of the sequence.
   bool waits = false;    // For its turn; the client's `on_gone` then refers to this job.
   std::vector<runtime::shaped_tensor> inputs;  // Moved into the run.

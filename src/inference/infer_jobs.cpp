@@ -369,7 +369,7 @@ void infer_app::say_unknown_sequence(const infer_job& j) {
                   j.sequence, j.model->meta.name));
 }
 
-/// Runs a request of a sequence whose turn has come.
+/// Runs a request of a sequence when it is its turn.
 void infer_app::run_of_sequence(std::unique_ptr<infer_job> j) noexcept {
   const client_ptr client = j->client;
   try {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model that a client sends with its load request: `model_upload`, and the folder from which it
-/// is loaded.
+/// A model that a client sends with its load request: `model_upload`, and the folder to load it
+/// from.
 #pragma once
 
 #include <cohort/serve/byte_ledger.hpp>

@@ -233,7 +233,7 @@ std::vector<std::byte> random_strings(std::size_t count, std::uint64_t seed) {
   return all;
 }
 
-/// Runs the warm-ups. The last one becomes the sample by which the model is measured.
+/// Runs the warm-ups. The last one becomes the sample for measuring the model.
 void warm(open_requests& r, const formats::model_config& c, const std::string& config_file,
           models::run_stop* stop) {
   onnx::run_end end{r.runs.of()};

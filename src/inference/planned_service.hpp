@@ -197,7 +197,7 @@ class planned_service final : public model_service {
     return o.replan_period_s > 0 ? from_seconds(o.replan_period_s) : std::chrono::seconds{20};
   }
 
-  /// Options by which a partition that fails hands its requests back, for others of the model.
+  /// Makes a partition that fails hand its requests back, for others of the same model.
   static engine::health_options handing_back(engine::health_options o) {
     o.hands_back = true;
     o.retries = 0;
