@@ -21,7 +21,7 @@ namespace cohort::inference {
 /// Limits on loads.
 struct load_limits {
   duration time = unbounded;  ///< From the request of a load to its end; `unbounded`: no limit.
-  duration slow = std::chrono::seconds{10};  ///< Time after which a running load is slow.
+  duration slow = std::chrono::seconds{10};  ///< From the request until a running load is slow.
   std::size_t at_once = 8;                   ///< Maximum number of running loads.
   std::size_t abandoned = 32;  ///< Maximum number of abandoned loads that have not ended.
 };
