@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort-llm: generates text with a Llama on the host or a GPU, batched by cohort, and compares the
-// cost of other ways of batching.
+// Generates text with a Llama model on the host or a GPU, batched by cohort, and compares the cost
+// of other batching methods.
 #include <cohort/core/error.hpp>
 #include <cohort/core/version.hpp>
 
@@ -166,7 +166,7 @@ struct compare_command_options {
 int compare_all(const compare_command_options& o) {
   llama_weights weights = open_weights(o.model);
   std::vector<timed_request> requests = paper_requests(o.set, o.scale, weights.config, o.seed);
-  // No others are computed, however many the model claims.
+  // Other positions are never computed, whatever maximum the model states.
   weights.config.max_positions = std::min(weights.config.max_positions, positions_of(requests));
   const llama model{std::move(weights)};
   std::uint64_t tokens = 0;
@@ -341,7 +341,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "cohort-llm: out of memory\n");
     return 2;
-  } catch (const std::exception& e) {  // Of a device.
+  } catch (const std::exception& e) {  // A device failed.
     fmt::print(stderr, "cohort-llm: {}\n", e.what());
     return 1;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Early exit with real data: a model of your own that refines its answer stage by stage, and
-// requests that leave their batch as soon as the answer is good enough.
+// Early exit with real data: your own model refines its answer stage by stage, and each request
+// leaves its batch as soon as the answer is good enough.
 #include <cohort/engine/engine.hpp>
 #include <cohort/engine/executor_backend.hpp>
 #include <cohort/engine/staged.hpp>
@@ -17,7 +17,7 @@
 using namespace cohort;
 using namespace std::chrono_literals;
 
-/// Square roots by Newton's method, one step a stage: a row is {a, estimate, change}.
+/// Square roots by Newton's method, one step per stage. A row is {a, estimate, change}.
 struct square_root {
   runtime::host_executor* executor;
   struct row {
@@ -32,7 +32,7 @@ struct square_root {
       return row{r.a, next, std::abs(next - r.x)};
     });
   }
-  // What a request that leaves after a stage takes with it. Here no more than what it has.
+  // The data that a request takes with it when it leaves after a stage; here the row as it is.
   static bool has_exit(std::size_t) { return true; }
   void enqueue_exit(std::size_t, runtime::host_executor::stream& s, const runtime::slice& rows) {
     for_each(s, rows, [](row r) { return r; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort in a loop of your own: requests and completions go in, batches and outcomes come out.
-// Here the loop's clock is a number and the devices only take time; a server has its own of both.
+// cohort in your own event loop: requests and completions go in, batches and outcomes come out.
+// Here the clock is a number and the devices only take time; a server uses real ones.
 #include <cohort/engine/engine_core.hpp>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 using namespace cohort;
 using namespace std::chrono_literals;
 
-struct my_server {  // The sink: what the core wants done.
+struct my_server {  // The sink: carries out the core's decisions.
   void launch(const deferred::batch& b) noexcept {
     std::printf("%6.2f ms  device %u runs %u requests for %.2f ms\n", to_ms(now), b.device.value(),
                 b.size(), to_ms(b.expected));
@@ -38,7 +38,7 @@ int main() {
   const model_id model = core.add_model(
       {.scheduling = {.latency = latency_curve{linear_latency{5ms, 1ms}, 16}, .slo = 20ms}});
 
-  std::deque<request> requests(200);  // Yours: they must live until they have ended.
+  std::deque<request> requests(200);  // Yours: each must live until it has ended.
   time_point next_arrival{};
   for (std::size_t sent = 0; sent < requests.size() || core.in_flight() > 0;) {
     const time_point end = server.running.empty() ? never : server.running.begin()->first;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of your own, here one that starts a batch half way between the arrival of its first
-// request and the last moment. Compared with the library's own, in simulation.
+// Your own policy, which here starts a batch half way between the arrival of its first request and
+// the last possible moment. Compared with the library's policies in simulation.
 #include <cohort/deferred/batch_scheduler.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/deferred/twin/tuned_scheduler.hpp>
@@ -13,7 +13,7 @@
 using namespace cohort;
 using namespace std::chrono_literals;
 
-struct half_way {  // A window policy: any type with this member.
+struct half_way {  // A window policy: any type with this member function.
   time_point opens(const deferred::batch_view& b) const noexcept {
     return b.arrival + (b.deadline - b.latency - b.arrival) / 2;
   }
@@ -34,7 +34,7 @@ int main() {
   w.warmup = 1s;
   w.measured = 3s;
   w.models = {{.name = "resnet50", .latency = linear_latency{5072us, 1053us}, .slo = 25ms}};
-  w.reality.noise = {.sigma = 0.1, .bias = 1.1};  // Batches take a tenth more than that, or so.
+  w.reality.noise = {.sigma = 0.1, .bias = 1.1};  // Batches take about 10 % longer than that.
   deferred::basic_scheduler<half_way> learning;
   learning.learn({.is_on = true}, distant_past);
   const double own = goodput_share("half way", w, std::move(learning));

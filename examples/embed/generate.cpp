@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text generation in a loop of your own: sequences enter and leave a running decode batch. The
-// decoder is a stand-in: a column of "keys and values" is one token, and the next token depends on
-// all columns of a sequence. A real decoder computes its layers at the two places marked below.
+// Text generation in your own loop: sequences enter and leave a running decode batch. The decoder
+// is a stand-in: a column of "keys and values" is one token, and the next token depends on all
+// columns of its sequence. A real decoder computes its layers at the two places marked below.
 #include <cohort/kv/decode_scheduler.hpp>
 
 #include <algorithm>
@@ -22,10 +22,10 @@ struct text : kv::sequence {  // Yours: it must live until its final event.
 kv::token_id next_token(const columns& read) {
   std::uint32_t h = 1;
   for (const kv::token_id t : read) h = h * 31 + static_cast<std::uint32_t>(t);
-  return static_cast<kv::token_id>((h >> 8U) % 20);  // One in 20 ends the text.
+  return static_cast<kv::token_id>((h >> 8U) % 20);  // One token in 20 ends the text.
 }
 
-struct my_memory {  // The sink: it moves columns where slots change hands, and hears of ends.
+struct my_memory {  // The sink: moves columns when slots are reassigned, and receives final events.
   void execute(const kv::copy_plan& plan) {
     std::vector<columns> before;
     if (plan.rows() > slots.size()) slots.resize(plan.rows(), columns(width));
@@ -53,7 +53,7 @@ struct my_memory {  // The sink: it moves columns where slots change hands, and 
     static_cast<text&>(s).has_ended = true;
   }
 
-  std::uint32_t width = 16;  // Columns of a slot. There are two slots at first.
+  std::uint32_t width = 16;  // Columns per slot; there are two slots at first.
   std::vector<columns> slots{2, columns(width)}, packed;
 };
 
@@ -71,15 +71,15 @@ int main() {
     if (scheduler.submit(t)) std::puts("refused");
   }
   while (!scheduler.empty()) {
-    // Prompts, which a server computes beside the batch, on a stream of their own.
+    // Prefill the prompts. A server does this concurrently with the batch, on a separate stream.
     for (kv::sequence* s : scheduler.next_prefill()) {
       text& t = static_cast<text&>(*s);
       const std::uint64_t storage = memory.allocate(t, t.prompt);
       memory.packed[storage] = t.prompt_tokens;  // Compute here,
       const kv::token_id token = t.output.emplace_back(next_token(t.prompt_tokens));
-      scheduler.on_prefilled(t, storage, token, token == stop, memory);  // then tell.
+      scheduler.on_prefilled(t, storage, token, token == stop, memory);  // then report the result.
     }
-    // One iteration: each live slot reads its own columns, and writes the one that was appended.
+    // One iteration: each live slot reads its own columns and writes the appended one.
     if (!scheduler.begin(time_point{}, memory)) continue;
     const kv::decode_batch& batch = scheduler.batch();
     for (std::uint32_t slot = 0; slot < batch.size(); ++slot) {
@@ -95,7 +95,7 @@ int main() {
       scheduler.on_token(slot, token, token == stop, memory);
     }
   }
-  // No text depends on the others in its batch.
+  // No text may depend on the other texts in its batch.
   const auto right = std::ranges::count_if(texts, [](const text& t) {
     columns read = t.prompt_tokens, alone;
     do {

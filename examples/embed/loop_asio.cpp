@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort in an Asio server: loop_asio [PORT]. One thread has the sockets, the core and its timer; a
-// pool of threads runs batches. A request is a line, `MS X`: the root of X within so many
-// milliseconds. Its answer is `X ROOT`, or `X` and how it ended. A client waits for it before it
-// sends the next.
+// cohort in an Asio server: loop_asio [PORT]. One thread runs the sockets, the core and its timer;
+// a thread pool runs batches. A request is a line `MS X`, which asks for the square root of X
+// within MS milliseconds. The answer is `X ROOT`, or `X` and the outcome. A client waits for each
+// answer before it sends the next request.
 #include <cohort/core/clock.hpp>
 #include <cohort/engine/engine_core.hpp>
 
@@ -26,7 +26,7 @@ struct client_job : job {
   explicit client_job(asio::io_context& io)
       : has_ended{io, asio::steady_timer::time_point::max()} {}
   outcome how{};
-  asio::steady_timer has_ended;  // Cancelled then.
+  asio::steady_timer has_ended;  // Cancelled once the outcome is known.
 };
 
 class server {
@@ -40,9 +40,9 @@ class server {
   }
   void serve() { io_.run(); }
 
-  // What the core wants done.
+  // Carries out the core's decisions.
   void launch(const deferred::batch& b) noexcept {
-    asio::post(gpus_, [&b, this] {  // The batch stays until its end is told.
+    asio::post(gpus_, [&b, this] {  // The batch lives until its end is reported.
       run(b);
       asio::post(io_, [at = b.at(), this] {
         core_.on_complete(at, /*failed=*/false, clock_.now(), *this);
@@ -60,7 +60,7 @@ class server {
  private:
   static constexpr unsigned devices = 2;
 
-  /// After each event: what is due now, and when to wake next.
+  /// After each event: handles due work, and sets the next wake-up.
   void turn() {
     core_.advance(clock_.now(), *this);
     const time_point wake = std::min(core_.next_wake(), clock_.now() + std::chrono::hours{1});
@@ -75,7 +75,7 @@ class server {
       asio::co_spawn(io_, talk(std::move(socket)), asio::detached);
     }
   }
-  /// Ends by an exception when the client goes.
+  /// Ends by an exception when the client disconnects.
   asio::awaitable<void> talk(tcp::socket socket) {
     for (std::string text;;) {
       const std::size_t n = co_await asio::async_read_until(

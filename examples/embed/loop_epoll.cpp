@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort in an epoll loop: loop_epoll [PORT]. One thread has the sockets, the core and its timer;
-// a batch runs on a thread of its own, as it would on a stream of a GPU. A request is a line, `MS
-// X`: the root of X within so many milliseconds. Its answer is `X ROOT`, or `X` and how it ended.
+// cohort in an epoll loop: loop_epoll [PORT]. One thread runs the sockets, the core and its timer;
+// each batch runs on its own thread, as on a GPU stream. A request is a line `MS X`: the square
+// root of X within MS milliseconds. The answer is `X ROOT`, or `X` and the outcome.
 #include <cohort/core/clock.hpp>
 #include <cohort/engine/engine_core.hpp>
 
@@ -32,14 +32,14 @@ struct client {
   explicit client(int socket) : fd{socket} {}
   client(const client&) = delete;
   client& operator=(const client&) = delete;
-  ~client() { close(fd); }  // Of who has gone, when its last request has ended.
+  ~client() { close(fd); }  // After the client has gone and its last request has ended.
 
   void tell(const job& of, const std::string& what) const {
     const std::string line = std::to_string(of.in) + ' ' + what + '\n';
     (void)!write(fd, line.data(), line.size());
   }
   const int fd;
-  std::string text;  // What it has sent of its next line.
+  std::string text;  // The incomplete next line.
 };
 struct client_job : job {
   std::shared_ptr<client> from;
@@ -79,14 +79,14 @@ class server {
       } else {
         read_from(clients_[e.data.fd]);
       }
-      core_.advance(clock_.now(), *this);  // After each event: what is due now,
-      set_timer();                         // and when to wake next.
+      core_.advance(clock_.now(), *this);  // After each event: handle due work,
+      set_timer();                         // then set the next wake-up.
     }
   }
 
-  // What the core wants done.
+  // Carries out the core's decisions.
   void launch(const deferred::batch& b) noexcept {
-    std::thread{[&b, this] {  // The batch stays until its end is told.
+    std::thread{[&b, this] {  // The batch lives until its end is reported.
       run(b);
       (void)!write(ends_[1], &b.device, sizeof(b.device));
     }}
@@ -143,7 +143,7 @@ class server {
       if (const auto why = core_.submit(*j, j->arrival, *this)) {
         c->tell(*j, "refused " + std::string{to_string(*why)});
       } else {
-        (void)j.release();  // Until `ended`.
+        (void)j.release();  // Owned by `ended` from now on.
       }
     }
   }
@@ -154,7 +154,7 @@ class server {
   int epoll_ = epoll_create1(0);
   int listener_ = socket(AF_INET, SOCK_STREAM, 0);
   int timer_ = timerfd_create(CLOCK_MONOTONIC, 0);
-  int ends_[2] = {};  // A pipe: the devices whose batches have ended.
+  int ends_[2] = {};  // A pipe that carries the devices of finished batches.
   std::map<int, std::shared_ptr<client>> clients_;
 };
 

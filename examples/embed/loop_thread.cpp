@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort in a server of threads: the core under one lock, a thread for each device and one for the
-// core's timer. Any thread submits and waits for its answer.
+// cohort in a threaded server: the core under one lock, with one thread per device and one for the
+// core's timer. Any thread submits a request and waits for its answer.
 #include <cohort/core/clock.hpp>
 #include <cohort/engine/engine_core.hpp>
 
@@ -42,7 +42,7 @@ class server {
     changed_.notify_all();
     for (std::thread& t : threads_) t.join();
   }
-  /// The root of x, if it is ready in time. Any thread.
+  /// The square root of x, if it is ready in time. Any thread.
   std::optional<float> ask(float x, duration within) {
     waiting_job j;
     {
@@ -57,16 +57,16 @@ class server {
     return j.how.get_future().get() == outcome::completed ? std::optional{j.out} : std::nullopt;
   }
 
-  // What the core wants done: called under the lock, by the core.
+  // Carries out the core's decisions; the core calls these functions, under the lock.
   void launch(const deferred::batch& b) noexcept { work_[b.device.index()] = &b; }
   void ended(request& r, outcome how) noexcept {
-    // The job may be gone as soon as its thread hears of it.
+    // Setting the value may end the job's lifetime.
     static_cast<waiting_job&>(r).how.set_value(how);
   }
   void model_removed(model_id /*m*/) noexcept {}
 
  private:
-  /// After each event: what is due now, and when to wake next.
+  /// After each event: handles due work, and sets the next wake-up.
   void turn() {
     core_.advance(clock_.now(), *this);
     changed_.notify_all();
@@ -78,7 +78,7 @@ class server {
       changed_.wait(lock, [&] { return mine != nullptr || is_stopping_; });
       if (mine == nullptr) return;
       const deferred::batch& b = *mine;
-      mine = nullptr;  // A device has one batch at a time.
+      mine = nullptr;  // A device runs one batch at a time.
       lock.unlock();
       run(b);
       lock.lock();

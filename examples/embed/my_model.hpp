@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands for your model and its requests, in the loops of this folder.
+// A stand-in for your model and its requests, used by the loops in this folder.
 #pragma once
 
 #include <cohort/engine/engine_core.hpp>
@@ -9,13 +9,13 @@
 #include <random>
 #include <thread>
 
-/// A request of yours: what it needs beside what cohort needs. It must live until it has ended.
+/// Your request: its data, besides the fields that cohort needs. It must live until it has ended.
 struct job : cohort::request {
   float in = 0;
-  mutable float out = 0;  // Written where its batch runs, which sees requests as const.
+  mutable float out = 0;  // Written while its batch runs, which sees requests as const.
 };
 
-/// How long a batch takes, roughly: the core learns the rest while it serves.
+/// Approximate latency of a batch: the core learns the real one while it serves.
 inline const cohort::engine::model_config my_model{
     .scheduling = {
         .latency = cohort::latency_curve{cohort::linear_latency{std::chrono::milliseconds{3},
@@ -23,8 +23,8 @@ inline const cohort::engine::model_config my_model{
                                          32},
         .slo = std::chrono::milliseconds{100}}};
 
-/// Runs a batch, on a thread of yours. Here it waits as for a GPU, 10 % more or less than expected,
-/// and computes roots.
+/// Runs a batch on one of your threads. Here it waits about as long as expected, as for a GPU,
+/// and computes square roots.
 inline void run(const cohort::deferred::batch& b) {
   thread_local std::mt19937 random{std::random_device{}()};
   std::lognormal_distribution<> noise{0, 0.1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of your own for batches that run in stages: those that wait join a row at its first
-// hand-over, and a large row sends its older half ahead. Compared with plain batching, in
+// Your own policy for batches that run in stages: waiting requests join a row at its first
+// hand-over, and a large row sends its older half ahead. Compared with plain batching in
 // simulation.
 #include <cohort/batching/pipeline.hpp>
 #include <cohort/sim/staged/pipeline_simulation.hpp>
@@ -38,7 +38,7 @@ double mean_ms(const batching::stage_profile& p, const std::vector<sim::staged_a
 }
 
 int main() {
-  // Two stages that gain from company, one that does not.
+  // Two stages that benefit from batching, and one that does not.
   std::vector<std::vector<batching::stage_point>> stages(3);
   for (std::uint32_t b = 1; b <= 32; b *= 2) {
     for (auto* s : {&stages[0], &stages[1]}) s->push_back({.batch = b, .time = 2ms});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine on several threads, for more requests than one thread can take: two threads see to
-// requests, each of some of the models, and one has the devices. Your server submits from any
-// thread and hears of outcomes on the threads that see to requests.
+// An engine on several threads, for more requests than one thread can handle: two threads schedule
+// requests, each for some of the models, and one drives the devices. Your server submits from any
+// thread and receives outcomes on the scheduling threads.
 #include <cohort/engine/backend.hpp>
 #include <cohort/engine/profile_backend.hpp>
 #include <cohort/engine/sharded/sharded_engine.hpp>
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 int main() {
   const latency_curve latency{linear_latency{200us, 1us}, 128};
-  engine::profile_backend backend;  // Takes the time of profiles; or `executor_backend`, or yours.
+  engine::profile_backend backend;  // Simulates; `executor_backend`, or yours, runs real batches.
   std::atomic<int> in_time{0};
   std::atomic<int> ended{0};
   engine::inline_completion context{[&](request&, outcome how) {
@@ -43,9 +43,9 @@ int main() {
     r.model = models[i % 2];
     r.arrival = clock.now();
     r.deadline = r.arrival + 20ms;
-    while (served.submit(r)) std::this_thread::yield();  // A server answers why it is refused.
+    while (served.submit(r)) std::this_thread::yield();  // A server reports the refusal.
   }
-  served.move_model(models[1], served.shard_of(models[0]));  // While it is served.
+  served.move_model(models[1], served.shard_of(models[0]));  // While it is being served.
   const engine::drain_report left = served.drain_for(10s);
   std::printf("%d of %d in time, %zu left\n", in_time.load(), ended.load(), left.requests);
 }

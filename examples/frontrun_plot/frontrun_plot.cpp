@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws docs/deferred/frontrun.svg: how deferred and eager scheduling react to three missing
-// requests. The example of the Symphony paper, section 3.3: l(b) = b + 5 ms, SLO 12 ms, 3 devices,
-// a request every 0.75 ms. Prints the SVG.
+// Prints docs/deferred/frontrun.svg: how deferred and eager scheduling react to three missing
+// requests. The example is from section 3.3 of the Symphony paper: l(b) = b + 5 ms, SLO 12 ms, 3
+// devices, one request every 0.75 ms.
 #include <cohort/deferred/policies.hpp>
 #include <cohort/deferred/scheduler.hpp>
 #include <cohort/sim/simulation.hpp>
@@ -23,7 +23,7 @@ constexpr double end_ms = 46;
 
 std::string at(double ms) { return fmt::format("{:.1f}", left + ms * px_per_ms); }
 
-/// One policy's lanes: requests above, one row for each device.
+/// The lanes of one policy: requests above, then one row per device.
 template <class Scheduler>
 std::string lanes(const char* title, double top) {
   sim::workload w;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An inference server: models over HTTP, batched by deferred scheduling.
+// An inference server: serves models over HTTP with deferred batch scheduling.
 #include <cohort/core/error.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/runtime/blas.hpp>
@@ -28,7 +28,7 @@ namespace cohort::inference {
 namespace {
 
 int run(const options& o) {
-  serve::metrics counters;  // Outlives all that hold a model: answers on their way do.
+  serve::metrics counters;  // Must outlive answers in progress, which hold models.
   serve::http_server http{{.name = "inference_server",
                            .host = o.host,
                            .port = o.port,
@@ -39,9 +39,9 @@ int run(const options& o) {
                            .max_connections = o.max_connections,
                            .probe_connections = o.management_port ? std::size_t{0} : 8}};
   infer_app answers{o, http, counters};
-  // Goes after whoever may ask it, `life`, whatever is thrown.
+  // Declared before its user, `life`, so that it is destroyed later, also after an exception.
   std::unique_ptr<model_service> models;
-  // Before the models are loaded: a port that is taken is known at once, and probes are answered.
+  // Before the models are loaded: a port in use is reported at once, and probes are answered.
   serve::server_life life{
       http,
       answers,
@@ -61,7 +61,7 @@ int run(const options& o) {
                                    "--exit-on-error is true\n",
                                    n));
     serve::flush_log();
-    std::_Exit(1);  // It waits for no load that hangs.
+    std::_Exit(1);  // Does not wait for loads that hang.
   }
   std::string names;
   for (const served_model& m : models->models()) {
@@ -94,7 +94,7 @@ int run(const options& o) {
                        fmt::format("inference_server: settings --window {} --quantile {}\n",
                                    deferred::name_of(last->window), last->quantile));
   }
-  keeper.reset();  // What it keeps is kept though a device hangs.
+  keeper.reset();  // Saves the settings even if a device hangs.
   return life.end([&] {
     answers.end();
     models->drain();

@@ -32,7 +32,7 @@ namespace {
 using registry::one_of;
 using registry::within;
 
-/// By our option the name that the command line has for it, if that is tritonserver's.
+/// By our option: the name that the user gave, if that is tritonserver's.
 std::map<std::string, std::string>& given_as() {
   static std::map<std::string, std::string> names;
   return names;
@@ -54,7 +54,7 @@ double number(const std::string& option, const std::string& text, double least, 
   return std::strtod(text.c_str(), nullptr);
 }
 
-/// @param given The option's value; null: it was not given.
+/// @param given The option's value; null if it was not given.
 std::string cache_folder(const std::string* given) {
   if (given == nullptr) return default_cache_folder();
   if (*given == "off") return {};
@@ -78,7 +78,7 @@ void pairs(const std::string& option, const std::vector<std::string>& texts, Use
   }
 }
 
-/// tritonserver's own options: what they say of the server beside `options`.
+/// tritonserver options that have no counterpart in `options`.
 struct triton_choices {
   bool has_http = true;
   bool has_metrics = true;
@@ -87,9 +87,9 @@ struct triton_choices {
   std::optional<std::size_t> cache_bytes{};
 };
 
-constexpr double most_cache_bytes = 1ULL << 44U;  // That of --response-cache-mib.
+constexpr double most_cache_bytes = 1ULL << 44U;  // Same limit as --response-cache-mib.
 
-/// The bytes of a response cache that --cache-config asks for.
+/// The size in bytes that --cache-config asks for.
 std::size_t cache_bytes(const std::string& text) {
   constexpr std::string_view local = "local,size=";
   if (!text.starts_with(local)) {
@@ -123,7 +123,7 @@ void add_triton_options(CLI::App& app, options& o, triton_choices& t) {
   app.add_option("--id", o.server_name, "name of the server in its metadata")->type_name("NAME");
 }
 
-/// What tritonserver takes for granted, and what its options exclude.
+/// Applies tritonserver's defaults, and checks its options.
 void apply_triton_options(options& o, const triton_choices& t, const triton_command& command) {
   if (o.repository.empty()) fail("--model-repository: missing: expected a folder");
   if (!t.has_http) fail("--allow-http: got false, but this server answers over HTTP alone");
@@ -301,7 +301,7 @@ options parse_options(int argc, char** argv) {
   if (is_triton) add_triton_options(app, o, triton);
   app.footer("Example: inference_server --port 8000 --policy adaptive --slo-ms lenet=20");
   try {
-    std::ranges::reverse(command.arguments);  // As CLI11 wants them.
+    std::ranges::reverse(command.arguments);  // CLI11 expects them in reverse.
     app.parse(command.arguments);
   } catch (const CLI::Success& e) {
     std::exit(app.exit(e));
@@ -359,7 +359,7 @@ options parse_options(int argc, char** argv) {
   if (mode != "explicit" && !load_models.empty()) {
     fail("--load-model: only with --model-control-mode explicit");
   }
-  // tritonserver loads none then that it is not told to.
+  // In this mode tritonserver loads no models except those named.
   if ((is_triton && mode == "explicit") || !load_models.empty()) {
     std::ranges::sort(load_models);
     load_models.erase(std::ranges::unique(load_models).begin(), load_models.end());

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The inference server's command line.
+/// The command line of the inference server.
 #pragma once
 
 #include <inference/options.hpp>
 
 namespace cohort::inference {
 
-/// Reads the command line. Prints and ends the program for --help, --version and mistakes (status
-/// 2, one line).
+/// Parses the command line. For --help, --version and errors (status 2, one line) it prints and
+/// exits.
 [[nodiscard]] options parse_options(int argc, char** argv);
 
 }  // namespace cohort::inference

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server of text over the protocol of OpenAI: a Llama on the host or a GPU, batched by cohort.
+// A text server with OpenAI's protocol: a Llama model on the host or a GPU, batched by cohort.
 #include <cohort/core/error.hpp>
 #include <cohort/serve/key_ring.hpp>
 #include <cohort/serve/server_life.hpp>
@@ -52,13 +52,13 @@ std::string name_of(const options& o) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-/// Of keys and values of a token, where the generator will be.
+/// Bytes of a token's keys and values on the generator's device.
 std::uint64_t column_bytes(const llama::llama_config& c, const llama::chosen_executor& on) {
   return on.gpu && on.gpu->type != runtime::data_type::f32 ? c.column_bytes() / 2
                                                            : c.column_bytes();
 }
 
-/// What is behind the server; each goes before what it uses.
+/// The parts behind the server; each is destroyed before the parts that it uses.
 struct loaded {
   std::optional<llama::tokenizer> words;
   std::optional<chat_writer> chat;
@@ -71,11 +71,11 @@ int run(options o) {
   serve::http_server http{o.http};
   chat_metrics counters{0};
   chat_app answers{http, counters, &keys, o.life.management_port.has_value()};
-  loaded model;  // Goes after whoever may ask it, `life`, whatever is thrown.
+  loaded model;  // Declared before its user, `life`: destroyed later.
   o.life.name = o.http.name;
   o.life.host = o.http.host;
   o.life.keys = {&keys};
-  // Before the weights are loaded: a port that is taken is known at once, and probes are answered.
+  // Before the weights are loaded: a port in use is reported at once, and probes are answered.
   serve::server_life life{http, answers, answers, o.life};
   life.begin();
   llama::llama_weights weights =

@@ -32,7 +32,7 @@ int status_of(refusal why) {
   return 500;
 }
 
-/// For people; `to_string` is for programs.
+/// Text for people; `to_string` gives the one for programs.
 std::string_view words_for(refusal why) {
   switch (why) {
     case refusal::queue_full:
@@ -74,7 +74,7 @@ void say_fault(const client_ptr& client, std::string_view where) noexcept {
     say(client, f.status, f.message, std::move(fields));
   });
   if (is_said) return;
-  // Without memory for words: the status alone, and if that fails, too, the connection closes.
+  // Without memory for a message send only the status; if that fails, the connection closes.
   serve::guarded("inference_server", where,
                  [&] { client->answer({.status = 503, .type = "text/plain"}); });
 }
@@ -84,7 +84,7 @@ void say_refused(const client_ptr& client, const served_model& model, refusal wh
   const int status = status_of(why);
   serve::http_fields fields;
   if (status == 429 || status == 503) {
-    // The queue turns over within about the time it is allowed to be deep.
+    // The queue drains in about the time that requests may wait in it.
     const double seconds = std::ceil(to_seconds(retry_after.value_or(model.meta.slo)));
     fields.emplace_back("Retry-After", fmt::format("{:.0f}", std::max(1.0, seconds)));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Answers that are no results.
+/// Error answers.
 #pragma once
 
 #include <cohort/core/request.hpp>
@@ -22,11 +22,11 @@ using client_ptr = std::shared_ptr<serve::http_client>;
 void say(const client_ptr& client, int status, std::string_view message,
          serve::http_fields fields = {});
 
-/// Tells the client, and standard error, of the exception that is being handled. Only within a
-/// catch block. @param where What failed.
+/// Reports the exception being handled to the client and on standard error. Call it only in a catch
+/// block. @param where The operation that failed.
 void say_fault(const client_ptr& client, std::string_view where) noexcept;
 
-/// @param retry_after After which one like it would be taken, if that is known.
+/// @param retry_after When a similar request would be accepted, if that is known.
 void say_refused(const client_ptr& client, const served_model& model, refusal why,
                  std::optional<duration> retry_after = {});
 

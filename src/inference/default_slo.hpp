@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What batches aim at of models without an SLO, the same at each start though what is measured is
-/// not.
+/// The SLO that batches aim at for models without one. It is the same at each start although the
+/// measured latencies vary.
 #pragma once
 
 #include <cohort/core/latency_model.hpp>
@@ -20,9 +20,9 @@
 
 namespace cohort::inference {
 
-/// The least of 1, 2 and 5 times a power of ten that is not below `ms`. @param ms Above 0.
+/// The smallest of 1, 2 and 5 times a power of ten that is at least `ms`. @param ms Above 0.
 [[nodiscard]] inline double round_up_125(double ms) {
-  // Powers of ten by multiplication: 1e-3 by pow need not be the nearest number.
+  // Powers of ten by multiplication: the result of pow for 1e-3 need not be the nearest number.
   double unit = 1;
   while (unit * 10 < ms) unit *= 10;
   while (unit >= ms) unit /= 10;
@@ -32,10 +32,10 @@ namespace cohort::inference {
   return 10 * unit;
 }
 
-/// How long a model's batches take at best: a batch of b rows no longer than as many smaller ones
-/// in a row that hold b. So a size whose runs were all disturbed does not count where a smaller
-/// one had a quiet moment, which short runs find more often. @param least Of each measured size,
-/// by rising batch.
+/// The shortest time of a model's batches: a batch of b rows takes no longer than several smaller
+/// ones run in a row that hold b rows. A size that was disturbed in all its runs is thus corrected
+/// by a smaller one, because short runs are more often undisturbed. @param least Shortest time of
+/// each measured size, by rising batch size.
 [[nodiscard]] inline std::vector<latency_point> at_best(std::span<const latency_point> least) {
   std::vector<latency_point> best{least.begin(), least.end()};
   for (latency_point& p : best) {
@@ -46,25 +46,25 @@ namespace cohort::inference {
   return best;
 }
 
-/// A model, for what its batches aim at.
+/// The latencies of a model that determine the SLO of its batches.
 struct slo_model {
-  duration half;      ///< At best, of half a largest batch.
-  duration largest;   ///< At best, of a largest batch.
-  duration expected;  ///< Of one request, as the scheduler plans with it.
+  duration half;      ///< Shortest time of half a largest batch.
+  duration largest;   ///< Shortest time of a largest batch.
+  duration expected;  ///< Planned time of one request.
 };
 
-/// What batches aim at and why.
+/// An SLO, and the reason for its value.
 struct default_slo {
   duration slo{0};
   std::string reason;
 };
 
-/// What batches aim at where nobody asks for an SLO: room to gather half a largest batch while
-/// another such runs, behind a largest batch, on devices that take `slower` times as long as at
-/// best, and as often as batches share a device: rounded up to 1, 2 or 5 times a power of ten, so
-/// that what noise is left in the least of several runs moves it only near such a step. Where the
-/// machine was so busy that one request would take half of that, to what leaves twice as long.
-/// @param slower At least 1.
+/// The SLO that batches aim at when none is configured. It leaves time to collect half of a largest
+/// batch while another half runs, behind a largest batch. These times are multiplied by `slower`
+/// and by `capacity`, the batches that share a device. It is at least twice the expected time of
+/// one request, which matters if the machine was busy. The result is rounded up to 1, 2 or 5 times
+/// a power of ten, so that noise rarely changes it.
+/// @param slower Time on the device divided by the shortest time; at least 1.
 [[nodiscard]] inline default_slo default_slo_of(const slo_model& m, std::uint32_t capacity,
                                                 double slower) {
   const double room_ms = capacity * slower * (2 * to_ms(m.half) + to_ms(m.largest));
@@ -85,20 +85,20 @@ struct default_slo {
   return out;
 }
 
-/// Of models that take next to no time: what HTTP takes is at most a tenth of it.
-/// @param http_margin_us What is kept free for HTTP. Unit: microseconds, at least 0.
+/// Minimum for very fast models: HTTP takes at most a tenth of it. @param http_margin_us Time
+/// reserved for HTTP, in microseconds; at least 0.
 [[nodiscard]] inline duration least_default_slo(double http_margin_us) {
   return from_ms(http_margin_us / 1e2);
 }
 
-/// The SLO of a model whose requests may wait so long to start, then in a batch of any size.
+/// The SLO of a model if requests may wait `queue_timeout` and then run in a batch of any size.
 [[nodiscard]] inline duration with_largest_batch(duration queue_timeout, const latency_curve& l,
                                                  std::uint32_t capacity = 1) {
   return queue_timeout + capacity * l(l.max_batch());
 }
 
-/// Of one that nobody has asked an SLO for: no request is given up. @param least Of the SLO.
-/// @returns A line that says so, and why it is this one.
+/// Sets the SLO of a model without a configured one; its requests are never dropped. @param least
+/// Minimum of the SLO. @returns A line that states the SLO and its reason.
 [[nodiscard]] inline std::string aim_at(serve::model_meta& m, const default_slo& d,
                                         duration least) {
   m.slo = std::max(d.slo, least);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The emulated executor's backend, on machines as --reality has them.
+/// The backend of the emulated executor, on machines that behave as --reality says.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -18,8 +18,8 @@
 
 namespace cohort::inference {
 
-/// @param devices Or, with a plan, its parts of devices.
-/// @throws config_error If --reality is not one for devices of a server.
+/// @param devices Number of devices or, with a plan, of partitions.
+/// @throws config_error If --reality is not valid for the devices of a server.
 inline std::unique_ptr<engine::profile_backend> make_emulated_backend(const options& o,
                                                                       std::uint32_t devices) {
   if (o.reality.empty()) return std::make_unique<engine::profile_backend>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of infer requests of ensembles: each step is a request to its model, as a client
-// would send it, with what time there is left.
+// Infer requests to ensembles. Each step becomes an ordinary request to its model, with the time
+// that remains.
 #include "infer_app.hpp"
 
 #include "infer_job.hpp"
@@ -26,31 +26,31 @@
 namespace cohort::inference {
 namespace {
 
-/// Ensembles of ensembles, at most so deep: one may have come to be a step of itself.
+/// Maximum nesting of ensembles: an ensemble could have become a step of itself.
 constexpr unsigned most_depth = 8;
-/// Steps of one client's request, those of its ensembles' ensembles among them.
+/// Maximum number of steps of one client's request, nested ensembles included.
 constexpr std::size_t most_steps = 1024;
-/// What a step takes beside its tensors.
+/// Memory of a step besides its tensors.
 constexpr std::size_t step_bytes = 4096;
 
 }  // namespace
 
-/// One request of an ensemble. Belongs to the clients of its steps.
+/// One request to an ensemble, owned by the clients of its steps.
 struct infer_app::ensemble_job {
   explicit ensemble_job(std::unique_ptr<infer_job> of)
       : asked{std::move(of)}, run{*asked->model->ensemble} {}
 
-  std::unique_ptr<infer_job> asked;  // Whose client waits for the answer.
+  std::unique_ptr<infer_job> asked;  // The client's request.
   ensemble_run run;
-  std::optional<time_point> deadline;  // None: its models have their own.
+  std::optional<time_point> deadline;  // None: each model's own deadline applies.
   unsigned depth = 1;
-  std::shared_ptr<std::size_t> begun;             // Steps of the client's request.
-  std::vector<std::weak_ptr<step_client>> steps;  // That were begun.
+  std::shared_ptr<std::size_t> begun;             // Steps begun for the client's request.
+  std::vector<std::weak_ptr<step_client>> steps;  // Steps begun.
   std::size_t left = 0;                           // Steps that have not ended.
-  bool is_over = false;                           // Its client was told, or has gone.
+  bool is_over = false;                           // The client has its answer, or has gone.
 };
 
-/// Who asks for a step: keeps its body, and passes on what is no result.
+/// The client of a step: keeps its body, and forwards errors.
 struct infer_app::step_client final : serve::http_client {
   step_client(infer_app& a, std::shared_ptr<ensemble_job> j, std::uint32_t i)
       : app{a}, job{std::move(j)}, which{i}, memory{a.http_.memory()} {}
@@ -70,7 +70,7 @@ struct infer_app::step_client final : serve::http_client {
     asked.client->answer(std::move(reply));
     app.end_ensemble(*job, outcome::failed);
   }
-  // Answers of infer requests do not come in streams.
+  // Answers to infer requests are not streamed.
   void begin(const std::string& /*type*/) override {}
   void send(std::string_view /*bytes*/) override {}
   void end() override {}
@@ -84,11 +84,11 @@ struct infer_app::step_client final : serve::http_client {
   std::uint32_t which;
   std::string body;
   std::string json_length;
-  serve::held_bytes memory;  // Of the body.
+  serve::held_bytes memory;  // For the body.
   std::function<void()> gone = [] {};
 };
 
-/// What of an ensemble cannot be run now, in a line; empty: nothing.
+/// Why the ensemble cannot run now, in one line; empty if it can.
 std::string infer_app::missing_of(const served_model& ensemble, unsigned depth) const {
   for (const ensemble_plan::step& s : ensemble.ensemble->steps()) {
     const model_catalog::entry m = catalog_->find(s.model, s.version);
@@ -106,7 +106,7 @@ std::string infer_app::missing_of(const served_model& ensemble, unsigned depth) 
   return {};
 }
 
-/// @param j Parsed; its memory is taken.
+/// @param j Parsed; its memory is reserved.
 void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
   const served_model& model = *j->model;
   const client_ptr client = j->client;
@@ -130,7 +130,7 @@ void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
     e->deadline = asked.arrival + asked.asked.timeout.value_or(time_of(model.meta));
   }
   for (std::size_t i = 0; i < asked.asked.inputs.size(); ++i) {
-    // An output may be an input itself, which its client holds no longer than itself.
+    // An output may be the input itself, which the client holds only as long as itself.
     const auto copy = std::make_shared<const std::vector<std::byte>>(asked.asked.inputs[i].begin(),
                                                                      asked.asked.inputs[i].end());
     e->run.set(static_cast<std::uint32_t>(i), model.meta.inputs[i].type,
@@ -145,7 +145,7 @@ void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
   } catch (...) {
     client->on_gone([] {});
     end_ensemble(*e, outcome::failed);
-    throw;  // Whoever called tells the client.
+    throw;  // The caller reports it to the client.
   }
 }
 
@@ -183,7 +183,7 @@ void infer_app::begin_step(const std::shared_ptr<ensemble_job>& e, std::uint32_t
     fmt::format_to(std::back_inserter(json), R"({}{{"name":{}}})", json.ends_with('[') ? "" : ",",
                    serve::json_string(p.name));
   }
-  json += R"(],"parameters":{"binary_data_output":true)";  // It is never written as JSON.
+  json += R"(],"parameters":{"binary_data_output":true)";  // The answer is never written as JSON.
   if (e->deadline) {
     const auto left =
         std::chrono::duration_cast<std::chrono::microseconds>(*e->deadline - clock_.now());
@@ -212,7 +212,7 @@ void infer_app::begin_step(const std::shared_ptr<ensemble_job>& e, std::uint32_t
         c, c);
 }
 
-/// A step's outputs are there.
+/// The outputs of a step are ready.
 void infer_app::step_computed(step_client& c, infer_job& j) {
   const std::shared_ptr<ensemble_job> e = c.job;
   if (e->is_over) return;
@@ -250,7 +250,7 @@ void infer_app::step_computed(step_client& c, infer_job& j) {
   end_ensemble(*e, outcome::completed);
 }
 
-/// Nobody waits for it any more: steps that are under way need not run.
+/// Finishes the job: steps that are still running are no longer needed.
 void infer_app::end_ensemble(ensemble_job& e, outcome how) {
   if (std::exchange(e.is_over, true)) return;
   const infer_job& j = *e.asked;
@@ -262,7 +262,7 @@ void infer_app::end_ensemble(ensemble_job& e, outcome how) {
     serve::model_statistics& to = statistics_of(*j.model);
     to.success.add(now - j.arrival);
     to.queue.add(j.taken - j.arrival);
-    to.compute_input.add(duration{0});  // Its steps count theirs.
+    to.compute_input.add(duration{0});  // The steps count their own.
     to.compute_infer.add(now - j.taken);
     to.compute_output.add(duration{0});
     to.last_inference = std::chrono::system_clock::now();

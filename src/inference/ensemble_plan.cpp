@@ -16,7 +16,7 @@ namespace {
 
 using formats::config_tensor;
 
-/// Gives each tensor a number, and knows who makes it.
+/// Numbers the tensors and records which step produces each.
 class numbering {
  public:
   explicit numbering(const std::string& file) : file_{file} {}
@@ -88,7 +88,7 @@ ensemble_plan::ensemble_plan(const formats::model_config& c, const std::string& 
   }
   for (const config_tensor& t : c.outputs) outputs_.push_back(tensors.find(t.name, "output"));
   tensors_ = tensors.size();
-  // What can never begin waits for itself.
+  // A step that can never begin is part of a cycle.
   ensemble_run dry{*this};
   for (std::uint32_t i = 0; i < c.inputs.size(); ++i) dry.set(i, *c.inputs[i].type, {});
   std::size_t begun = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Models one behind the other as one: `ensemble_plan`, `ensemble_run`.
+/// Several models run as one: `ensemble_plan`, `ensemble_run`.
 #pragma once
 
 #include <cohort/core/version.hpp>
@@ -17,11 +17,11 @@
 
 namespace cohort::inference {
 
-/// The steps of an ensemble, and which of its tensors each of them takes and makes. Tensors are
-/// numbered: first the inputs of requests, in the order of the configuration.
+/// The steps of an ensemble, with the tensors that each step reads and writes. Tensors are
+/// numbered, the request's inputs first, in the order of the configuration.
 class ensemble_plan {
  public:
-  /// A model's input or output, and the tensor of the ensemble that it is.
+  /// A model's input or output, and the ensemble's tensor that it is bound to.
   struct port {
     std::string name;
     std::uint32_t tensor;
@@ -33,9 +33,9 @@ class ensemble_plan {
     std::vector<port> outputs;
   };
 
-  /// @param c With steps. @param file Named in errors. O(ports log tensors + steps²).
+  /// @param c Must have steps. @param file Named in errors. O(ports log tensors + steps²).
   /// @throws formats::input_error If an input or output has no type or shape, a step has no inputs
-  /// or outputs, a tensor is made twice or by nobody, or steps wait for each other.
+  /// or outputs, a tensor has no producer or two, or steps wait for each other.
   ensemble_plan(const formats::model_config& c, const std::string& file);
 
   [[nodiscard]] const std::vector<step>& steps() const noexcept { return steps_; }
@@ -49,7 +49,7 @@ class ensemble_plan {
   std::size_t tensors_ = 0;
 };
 
-/// One request on its way through an ensemble. A value. Thread safety: none.
+/// The progress of one request through an ensemble. A value. Thread safety: none.
 class ensemble_run {
  public:
   struct tensor {
@@ -58,16 +58,16 @@ class ensemble_run {
     bool is_made = false;
   };
 
-  /// @param of Outlives it.
+  /// @param of Must outlive this.
   explicit ensemble_run(const ensemble_plan& of)
       : plan_{&of}, tensors_(of.tensors()), has_begun_(of.steps().size()) {}
 
-  /// Of an input, or of what a step made.
+  /// Sets an input of the request, or an output of a step.
   void set(std::uint32_t which, runtime::data_type type, runtime::shaped_tensor value) {
     tensors_[which] = {type, std::move(value), true};
   }
   [[nodiscard]] const tensor& at(std::uint32_t which) const noexcept { return tensors_[which]; }
-  /// Steps whose inputs are all there, each told once. O(ports).
+  /// The steps that have all their inputs; returns each step once. O(ports).
   [[nodiscard]] std::vector<std::uint32_t> begin_ready();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Triton's extensions of the protocol for shared memory, logs and traces.
+// Triton's protocol extensions for shared memory, logging and tracing.
 #include "infer_app.hpp"
 
 #include <cohort/serve/http.hpp>
@@ -30,7 +30,7 @@ constexpr std::string_view off =
 constexpr std::string_view afar =
     "is refused: shared memory is for programs on this machine, through no proxy";
 
-/// The name in a path, where %XX stands for a character.
+/// The name in a path, with each %XX decoded.
 std::string decoded(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -47,13 +47,13 @@ std::string decoded(std::string_view text) {
   return out;
 }
 
-/// The log's settings. @returns Why they cannot be what the body asks for.
+/// Changes the log settings. @returns Why they cannot be changed as the body asks.
 std::optional<serve::protocol_error> set_log(std::string_view body) {
   const auto asked = serve::parse_log_settings(body, serve::logged_levels());
   if (const auto* const e = std::get_if<serve::protocol_error>(&asked)) return *e;
   const auto levels = std::get<serve::log_levels>(asked);
   if (levels == serve::logged_levels()) return std::nullopt;
-  serve::log_only({});  // Who reads the log sees why it ends.
+  serve::log_only({});  // Readers of the log then see why it ends.
   serve::log_line(serve::severity::info,
                   fmt::format("log: a client asked for info {}, warning {}, error {}", levels.info,
                               levels.warning, levels.error));
@@ -97,8 +97,8 @@ serve::shared_access infer_app::shared_by(const unread& asked) const {
           .most = settings_.has_body_limit ? settings_.body_limit : largest_body(*asked.model)};
 }
 
-/// What is not there has no regions, and nothing that could be unregistered, which Triton's clients
-/// try first.
+/// A kind that is not supported has no regions. Unregistering them succeeds, because Triton's
+/// clients do so first.
 void infer_app::ask_shared_memory(const serve::http_request& request, const client_ptr& client) {
   std::string_view rest = request.path.substr(4);
   const bool is_cuda = rest.starts_with("cuda");

@@ -18,7 +18,7 @@ std::unique_ptr<model_service> make_gpu_service(const options& o, outcome_listen
   known.insert(known.end(), large.begin(), large.end());
   const std::vector<std::string> names = chosen_models(o, known, small);
   const runtime::cuda::device_description d = runtime::cuda::find_devices().devices.front();
-  // One device of the scheduler is a partition of the GPU; by default there is one, the whole.
+  // Each device of the scheduler is a partition of the GPU; by default one covers the whole GPU.
   const unsigned devices = std::max(1U, o.devices);
   return make_staged_service<runtime::cuda_executor>(
       o, listener, counters, names,

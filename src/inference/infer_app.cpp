@@ -26,8 +26,8 @@
 namespace cohort::inference {
 namespace {
 
-/// How long requests may lie in the service before it is woken for them, while more are parsed:
-/// some ten times what waking costs, so that a device does not idle behind long bodies.
+/// Maximum time that submitted requests wait before the service is woken while more are parsed.
+/// About ten times the cost of a wake-up, so that no device idles while long bodies are parsed.
 constexpr std::chrono::microseconds longest_unwoken{100};
 constexpr const char* no_device = "every device hangs or fails";
 constexpr std::string_view workload_path = "/debug/workload";
@@ -37,7 +37,7 @@ constexpr std::string_view system_memory_path = "/v2/systemsharedmemory/";
 constexpr std::string_view cuda_memory_path = "/v2/cudasharedmemory/";
 constexpr std::string_view control_path = "/v2/repository/models/";
 
-/// Whether a path's method is allowed; answers if not.
+/// Whether the path allows the method; answers the request if not.
 bool is_allowed(const client_ptr& client, bool allowed, std::string_view path,
                 const char* methods) {
   if (!allowed) {
@@ -131,7 +131,7 @@ serve::http_reply infer_app::ready() {
 
 serve::http_reply infer_app::metrics() {
   if (is_started_) {
-    std::map<model_id, double> waiting;  // Of all versions of a model.
+    std::map<model_id, double> waiting;  // Sum over all versions of a model.
     for (const auto& m : catalog_->all()) {
       const double rows = m->ensemble ? 0 : models_->waiting(m->id);
       if (!m->ensemble) waiting[m->row] += rows;
@@ -144,14 +144,14 @@ serve::http_reply infer_app::metrics() {
   return {.body = counters_.text(), .type = "text/plain; version=0.0.4", .may_be_compressed = true};
 }
 
-/// Whether no key is needed on the service's port.
+/// Whether the service's port serves this path without a key.
 bool infer_app::is_open(std::string_view path) const {
   return path == "/v2/health/live" || path == "/v2/health/ready" ||
          (path == "/metrics" && shows_metrics());
 }
 
 std::optional<serve::http_reply> infer_app::early_answer(const serve::http_request& head) {
-  // Before there is a body that needs memory. The management port has another thread.
+  // Before the body takes memory. The management port has another thread, so not there.
   if (!head.is_on_management_port) forget_sequences();
   std::optional<serve::denial> denied;
   if (head.path.starts_with(control_path) || (is_settings(head.path) && !head.reads())) {
@@ -220,7 +220,7 @@ void infer_app::asked(const serve::http_request& request, const client_ptr& clie
   } else if (path == "/v2/models/stats") {
     if (gets()) client->answer({.body = statistics(catalog_->all())});
   } else if (path.starts_with(repository_path)) {
-    // This thread lets the client go, though the repository's may hold the answer for longer.
+    // This thread releases the client, although the repository's thread may hold the answer longer.
     const auto held = std::make_shared<client_ptr>(client);
     ask_repository(request, [held](serve::http_reply r) {
       if (const client_ptr c = std::exchange(*held, nullptr)) c->answer(std::move(r));
@@ -238,8 +238,8 @@ void infer_app::ask_workload(const serve::http_answer& answer) {
               : error_reply(501, "the workload format cannot describe --plan or --repository"));
 }
 
-/// Takes the name off the rest of a path, and the version; empty if none is named. @returns Whether
-/// one stands where the path says so.
+/// Takes the model name and the version (empty if none is given) off the rest of a path.
+/// @returns False if no version follows "/versions/".
 bool infer_app::take_model(std::string_view& rest, std::string_view& name,
                            std::string_view& version) {
   name = rest.substr(0, rest.find('/'));
@@ -267,11 +267,11 @@ std::size_t infer_app::body_limit(const serve::http_request& head, std::size_t u
   return model == nullptr ? usual : std::max(usual, largest_body(*model));
 }
 
-/// With its inputs as binary data behind the JSON.
+/// The inputs as binary data, plus the JSON.
 std::size_t infer_app::largest_body(const served_model& model) const noexcept {
   constexpr std::size_t json = std::size_t{1} << 20U;
-  constexpr std::size_t usual = std::size_t{64} << 20U;  // A quarter of the bodies' memory.
-  constexpr std::size_t most = std::size_t{256} << 20U;  // As much as all bodies share.
+  constexpr std::size_t usual = std::size_t{64} << 20U;  // A quarter of the memory for bodies.
+  constexpr std::size_t most = std::size_t{256} << 20U;  // All of the memory for bodies.
   const std::size_t rows = model.meta.max_rows > 0 ? model.meta.max_rows : settings_.max_rows;
   if (!model.open && !model.ensemble) return std::min(most, rows * model.input.bytes() + json);
   std::size_t row = 0;
@@ -338,7 +338,7 @@ std::string infer_app::metadata() const {
   std::string names;
   std::string last;
   for (const auto& m : catalog_->all()) {
-    if (m->meta.name == last) continue;  // Another version.
+    if (m->meta.name == last) continue;  // Another version of the same model.
     last = m->meta.name;
     if (!names.empty()) names += ',';
     names += serve::json_string(last);
@@ -364,7 +364,7 @@ serve::model_statistics& infer_app::statistics_of(const served_model& model) {
   const std::size_t i = model.version_index();
   if (i >= statistics_.size()) statistics_.resize(i + 1);
   version_statistics& s = statistics_[i];
-  // As its metrics do, a version that is loaded again begins at 0.
+  // As with metrics, a version that is loaded again starts at 0.
   if (const std::uint64_t now = model.version ? model.version->serial() : 0; s.serial != now) {
     s = {.serial = now};
   }
@@ -386,7 +386,7 @@ std::vector<std::string> infer_app::versions_of(std::string_view name) const {
 infer_app::lane& infer_app::lane_of(const served_model& model) {
   if (model.row.index() >= lanes_.size()) lanes_.resize(model.row.index() + 1);
   lane& l = lanes_[model.row.index()];
-  // The one that had the row before has left nothing in it, else it would have it still.
+  // The row's previous owner is gone and has no requests left in the lane.
   if (const std::uint64_t now = model.counted ? model.counted->serial() : 0; l.serial != now) {
     l = {};
     l.serial = now;
@@ -397,18 +397,18 @@ infer_app::lane& infer_app::lane_of(const served_model& model) {
 
 serve::time_budget infer_app::budget_of(const served_model& model) {
   const duration slo = time_of(model.meta);
-  // A cycle is what it may have waited in the socket before it was seen.
+  // A request may have waited in the socket for one cycle before it was seen.
   const duration unseen = std::min(slo / 4, cycle_.mean());
   return {.limit = slo - std::min(slo / 10, from_ms(settings_.http_margin_us / 1e3)) - unseen,
           .rest = lane_of(model).rest.most()};
 }
 
-/// A request has arrived: it waits for its turn to be parsed, or hears at once that it has none.
+/// A request has arrived: queues it for parsing, or refuses it at once.
 void infer_app::offer(const model_catalog::entry& found, std::string_view version,
                       const serve::http_request& request, const client_ptr& client,
                       const step_ptr& step) {
   const served_model& model = *found;
-  // A model's own limit is for binary data: JSON takes many times its length while it is parsed.
+  // A model's own limit is for binary data. JSON needs many times its length while it is parsed.
   if (serve::json_bytes(request.inference_header_length, request.body.size()) >
       settings_.body_limit) {
     return say(client, 413,
@@ -425,13 +425,13 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
   lane& l = lane_of(model);
   auto& queue = l.queue;
   const serve::time_budget budget = budget_of(model);
-  // Where this thread has time, nothing is lost by parsing what the engine will refuse.
+  // While this thread has spare time, parsing requests that the engine refuses costs nothing.
   if (!http_.is_busy()) l.window = {};
   if (!queue.admits(budget)) return shed(model, serve::shed_reason::expected_wait, *client);
   if (model.meta.has_deadline && !l.window.has_room(l.inside + queue.size())) {
     return shed(model, serve::shed_reason::served_in_vain, *client);
   }
-  keep_serving();  // First: if that fails, none is queued whom nobody would take.
+  keep_serving();  // First: if this fails, no request is left in the queue unserved.
   queue.enter({found, version, request.body, request.inference_header_length, client, step,
                settings_.has_shared_memory && !serve::control_gate::from_afar(request, "")},
               budget, clock_.now());
@@ -440,11 +440,11 @@ void infer_app::offer(const model_catalog::entry& found, std::string_view versio
 void infer_app::keep_serving() {
   if (is_serving_) return;
   cycle_began_ = clock_.now();
-  http_.post([this] { serve_some(); });  // Behind the reading of what else has arrived.
+  http_.post([this] { serve_some(); });  // After the data that has already arrived is read.
   is_serving_ = true;
 }
 
-/// Models take turns.
+/// The next lane to serve, in rotation.
 infer_app::lane* infer_app::next_lane() noexcept {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     lane& l = lanes_[turn_];
@@ -454,7 +454,7 @@ infer_app::lane* infer_app::next_lane() noexcept {
   return nullptr;
 }
 
-/// Serves for a while, and lets others be read.
+/// Serves requests for one time slice, then lets the server read others.
 void infer_app::serve_some() {
   time_point now = clock_.now();
   const time_point until = now + slice_;
@@ -480,20 +480,19 @@ void infer_app::serve_some() {
     }
     if (now < until) continue;
     const auto later = [this] { http_.post([this] { serve_some(); }); };
-    // Without memory for that it goes on at once, as nobody else would.
+    // Without memory for the callback, continue at once: nothing else would resume the work.
     if (serve::guarded("inference_server", "others wait to be read", later)) return wake_service();
   }
   is_serving_ = false;
   wake_service();
 }
 
-/// Once for several that were submitted: else each might wake a thread, and run in a batch of its
-/// own.
+/// Wakes the service once for several submitted requests, so that they share a wake-up and a batch.
 void infer_app::wake_service() {
   if (std::exchange(has_submitted_, false)) models_->wake_up();
 }
 
-/// Refuses what would be late, for less than it costs to know what it is.
+/// Refuses a request that would be late, before spending time on parsing it.
 void infer_app::shed(const served_model& model, serve::shed_reason why,
                      serve::http_client& client) {
   watch_.arrived(model.row, 1, clock_.now());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Between HTTP, the Open Inference Protocol and the service.
+/// Connects HTTP and the Open Inference Protocol with the service.
 #pragma once
 
 #include <cohort/core/clock.hpp>
@@ -36,33 +36,32 @@
 
 namespace cohort::inference {
 
-/// Answers requests. All on the HTTP server's thread but `ended` and what `managed` has, which any
-/// thread may call.
+/// Answers requests. All functions run on the HTTP server's thread, except `ended` and those of
+/// `managed`, which any thread may call.
 class infer_app final : public serve::http_app, public serve::managed, public outcome_listener {
  public:
-  /// @param http, counters Must outlive it. @throws config_error If keys or tokens are not valid.
+  /// @param http, counters Must outlive this. @throws config_error If keys or tokens are not valid.
   infer_app(const options& o, serve::http_server& http, serve::metrics& counters);
   infer_app(const infer_app&) = delete;
   infer_app& operator=(const infer_app&) = delete;
   ~infer_app() override;
 
-  /// From now on it is ready. Until then only probes are answered. @param s Has this as its
-  /// listener.
+  /// Makes the server ready; before, it answers only probes. @param s Has this as its listener.
   void start(model_service& s);
-  /// Asks nothing of the service any more, which may go. No request may come any more.
+  /// Stops using the service, which may then be destroyed. No request may follow.
   void end() {
     end_reading();
     watch_.end();
   }
 
-  /// Of an infer request as much as its model may need, and of a load what its files may take,
-  /// unless the operator has set a limit.
+  /// The size that the model may need for an infer request, or the files for a load request, unless
+  /// the operator has set a limit.
   [[nodiscard]] std::size_t body_limit(const serve::http_request& head, std::size_t usual) override;
   [[nodiscard]] std::optional<serve::http_reply> early_answer(
       const serve::http_request& head) override;
   void asked(const serve::http_request& request,
              const std::shared_ptr<serve::http_client>& client) override;
-  /// The repository and the workload. They are asked on the HTTP server's thread.
+  /// Calls for the repository and the workload, handled on the HTTP server's thread.
   void manage(const serve::http_request& request, serve::http_answer answer) override;
   std::string error_body(int status, std::string_view message) override;
   void answered(int status) override;
@@ -82,16 +81,16 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
     if (is_started_) models_->await_loads();
   }
   void ended(engine::tensor_request& r, outcome how) noexcept override;
-  /// Whether clients need a key, and who may change the server, for the log.
+  /// Whether clients need a key and which of them may change the server, as text for the log.
   [[nodiscard]] std::string access() const;
-  /// API keys, and tokens for control.
+  /// API keys and control tokens.
   [[nodiscard]] std::vector<serve::key_ring*> keys() { return {&keys_, &tokens_}; }
 
-  /// What a scheduler that tunes itself decides by. Nothing while draining.
+  /// The present settings of a self-tuning scheduler. Nothing while draining.
   [[nodiscard]] std::optional<deferred::settings> settings() {
     return http_.is_draining() ? std::nullopt : watch_.settings();
   }
-  /// What a scheduler that tunes itself decided by when the server began to drain.
+  /// The settings of a self-tuning scheduler when the server began to drain.
   [[nodiscard]] const std::optional<deferred::settings>& last_settings() const noexcept {
     return last_settings_;
   }
@@ -113,27 +112,27 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void ask_workload(const serve::http_answer& answer);
   void ask_model(std::string_view rest, const serve::http_request& request,
                  const std::shared_ptr<serve::http_client>& client);
-  /// An infer request as it came.
+  /// An infer request before it is parsed.
   struct unread {
     model_catalog::entry model;
-    std::string_view version;      ///< That was asked for; empty: the latest.
-    std::string_view body;         ///< Of the client's.
-    std::string_view json_length;  ///< How much of that is JSON, as the client says.
+    std::string_view version;      ///< The requested version; empty: the latest.
+    std::string_view body;         ///< Owned by the client.
+    std::string_view json_length;  ///< Length of the JSON in the body, as the client states it.
     std::shared_ptr<serve::http_client> client;
-    step_ptr step{};         ///< Its client, if that is a step of an ensemble.
-    bool may_share = false;  ///< It may name shared memory.
+    step_ptr step{};         ///< The client, if it is a step of an ensemble.
+    bool may_share = false;  ///< The request may refer to shared memory.
   };
 
-  /// The way of a model's requests from the socket to the service.
+  /// The path of a model's requests from the socket to the service.
   struct lane {
     serve::unread_queue<unread> queue;
-    serve::recent_duration rest;  ///< From when one is taken to its answer.
+    serve::recent_duration rest;  ///< Time from leaving the queue to the answer.
     serve::serving_window window;
-    std::size_t inside = 0;    ///< Rows that the service has.
-    std::uint64_t serial = 0;  ///< Of whose it is, among those that have had this row.
+    std::size_t inside = 0;    ///< Rows in the service.
+    std::uint64_t serial = 0;  ///< Serial number of the present owner of the row.
   };
   struct version_statistics {
-    std::uint64_t serial = 0;  ///< Likewise, among the versions that have had this number.
+    std::uint64_t serial = 0;  ///< Serial number of the present version with this index.
     serve::model_statistics of{};
   };
 
@@ -152,7 +151,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   [[nodiscard]] std::string statistics(std::span<const model_catalog::entry> of);
   [[nodiscard]] serve::model_statistics& statistics_of(const served_model& model);
   void count_failure(const served_model& model, serve::failure why, duration took);
-  /// Whether the service's port has the page of metrics.
+  /// Whether the service's port serves the metrics page.
   [[nodiscard]] bool shows_metrics() const noexcept {
     return settings_.has_metrics && !settings_.management_port;
   }
@@ -216,32 +215,32 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   serve::key_ring tokens_;
   serve::control_gate gate_;
   serve::infer_parser parser_;
-  serve::shared_regions regions_;  // That clients have registered.
+  serve::shared_regions regions_;  // Registered by clients.
   response_cache cache_;
   steady_clock clock_;
   model_service* models_ = nullptr;
   std::atomic<bool> is_started_{false};
   service_watch watch_;
   std::optional<deferred::settings> last_settings_;
-  model_catalog own_;  // Of a service whose models stay.
+  model_catalog own_;  // Used if the set of models is fixed.
   const model_catalog* catalog_ = &own_;
-  std::deque<lane> lanes_;                     // By row of a model.
-  std::deque<version_statistics> statistics_;  // By a version's number.
-  std::size_t turn_ = 0;                       // The lane that is looked at next.
-  duration slice_{0};             // So long it serves before it looks for what has arrived.
-  serve::recent_duration cycle_;  // From one such look to the next, while there is work.
+  std::deque<lane> lanes_;                     // Indexed by the model's row.
+  std::deque<version_statistics> statistics_;  // Indexed by the version's number.
+  std::size_t turn_ = 0;                       // The lane to look at next.
+  duration slice_{0};             // Maximum time of serving between two reads of the sockets.
+  serve::recent_duration cycle_;  // Time between two such reads while there is work.
   time_point cycle_began_;
   bool is_serving_ = false;
-  bool has_submitted_ = false;                                // Since the service was woken last.
-  std::vector<std::weak_ptr<open_requests>> with_sequences_;  // Of models that have such.
-  std::size_t jobs_ = 0;                                      // Under way.
-  std::size_t room_ = 0;                                      // In both vectors below.
+  bool has_submitted_ = false;  // Since the last wake-up of the service.
+  std::vector<std::weak_ptr<open_requests>> with_sequences_;  // Models with sequences.
+  std::size_t jobs_ = 0;                                      // Unfinished jobs.
+  std::size_t room_ = 0;                                      // Capacity of both vectors below.
   std::mutex ended_mutex_;
-  // Room for all that are under way, so that the engine's thread need not allocate.
-  std::vector<owned_job> ended_;                       // All rows have; guarded by the lock.
-  bool is_told_ = false;                               // That there are some; guarded by the lock.
-  std::vector<owned_job> finishing_;                   // Empty, but while they are.
-  std::shared_ptr<readers> readers_ = make_readers();  // Last: they end before what they read.
+  // Has capacity for all unfinished jobs, so that the engine's thread need not allocate.
+  std::vector<owned_job> ended_;      // Jobs of which all rows ended; guarded by the mutex.
+  bool is_told_ = false;              // HTTP's thread knows of them; guarded by the mutex.
+  std::vector<owned_job> finishing_;  // Empty except during `finish_ended`.
+  std::shared_ptr<readers> readers_ = make_readers();  // Last: uses the members above.
 };
 
 }  // namespace cohort::inference

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// An infer request whose turn has come, and its answer.
+/// An infer request that is being served, and its answer.
 #pragma once
 
 #include <cohort/core/request.hpp>
@@ -34,9 +34,9 @@ struct free_memory {
 
 using infer_bytes = std::unique_ptr<std::byte[], free_memory>;
 
-/// One infer request: its rows, each a request of the engine, or all of them one, whose input is
-/// where it came: in the body that the client holds, or was parsed to. Belongs to itself until the
-/// last of its parts has ended.
+/// One infer request. Each of its rows, or all of them together, is a request of the engine. Its
+/// inputs are in the client's body or in the memory that they were parsed into. The job owns itself
+/// until its last part has ended.
 struct infer_app::infer_job final : sequence_request {
   infer_job() = default;
   infer_job(const infer_job&) = delete;
@@ -55,27 +55,27 @@ struct infer_app::infer_job final : sequence_request {
   serve::infer_request asked;
   infer_bytes output;
   std::size_t output_bytes = 0;
-  serve::held_bytes memory;               // Of what it takes beside its body.
-  std::vector<engine::row_piece> pieces;  // Of all parts, behind their first.
-  std::vector<part> parts;                // Of as many rows each.
-  // Of a model that is open: its tensors, by a number which is what the engine gets.
-  std::string sequence;  // Its key.
-  bool waits = false;    // For its turn in that: the client's `on_gone` is about this job.
-  std::vector<runtime::shaped_tensor> inputs;  // Until they are the run's.
+  serve::held_bytes memory;               // For everything except the body.
+  std::vector<engine::row_piece> pieces;  // Pieces of all parts after the first piece of each.
+  std::vector<part> parts;                // All have the same number of rows.
+  // For open models: the tensors, and the number that the engine gets instead.
+  std::string sequence;  // Key of the sequence.
+  bool waits = false;    // For its turn; the client's `on_gone` then refers to this job.
+  std::vector<runtime::shaped_tensor> inputs;  // Moved into the run.
   std::shared_ptr<runtime::onnx::open_run> run;
-  std::vector<runtime::shaped_tensor> outputs;  // Of its answer, as clients have them.
-  std::string cache_key;                        // What its answer is kept by; empty: it is not.
-  std::optional<duration> cache_time;  // If its answer was looked for: what that and keeping took.
-  step_ptr step;                       // Its client, if that is a step of an ensemble.
+  std::vector<runtime::shaped_tensor> outputs;  // As clients see them.
+  std::string cache_key;               // Key of the answer in the cache; empty: not cached.
+  std::optional<duration> cache_time;  // Look-up and insertion in the cache, if used.
+  step_ptr step;                       // The client, if it is a step of an ensemble.
   std::uint64_t number = 0;
-  std::uint64_t row_out = 0;  // An engine gives back a row, too.
+  std::uint64_t row_out = 0;  // Unused output row: the engine requires one.
   std::atomic<std::size_t> left{0};
   std::optional<refusal> why_refused;
   bool abandoned = false;  // The client has gone.
-  time_point arrival;      // Here; it waited then, and became a request of the engine.
-  time_point taken;        // To be parsed.
-  time_point submitted;    // Parsed.
-  time_point ended;        // In the engine, its last part; set before this thread is told.
+  time_point arrival;      // Arrival here, not in the engine.
+  time_point taken;        // Parsing began.
+  time_point submitted;    // Parsing ended.
+  time_point ended;        // Its last part ended in the engine; set before this thread is notified.
 
   [[nodiscard]] std::size_t bytes_needed(const runtime::row_layout& out) const noexcept;
   [[nodiscard]] std::size_t bytes_of_strings() const noexcept;
@@ -89,25 +89,25 @@ struct infer_app::infer_job final : sequence_request {
   static std::unique_ptr<infer_job> of(std::unique_ptr<sequence_request> r) {
     return std::unique_ptr<infer_job>{static_cast<infer_job*>(r.release())};
   }
-  /// Rows of the client's in a part.
+  /// Number of the client's rows in each part.
   [[nodiscard]] std::uint32_t rows_of_part() const noexcept {
     return asked.rows / static_cast<std::uint32_t>(parts.size());
   }
 };
 
-/// An infer request that is read, on this thread or another.
+/// An infer request that is being parsed, on this thread or another.
 struct infer_app::reading {
   unread asked;
   model_catalog::entry model;
-  time_point arrival;  // Its deadline counts from here.
-  time_point until{};  // Later it is not worth reading.
+  time_point arrival;  // The deadline counts from here.
+  time_point until{};  // A request parsed later than this would be too late.
   bool is_late = false;
   std::unique_ptr<infer_job> job{};
-  std::optional<serve::protocol_error> error{};  // Else: why there is none.
-  std::size_t lacks = 0;                         // Or so many bytes, for want of which.
+  std::optional<serve::protocol_error> error{};  // Set if there is no job.
+  std::size_t lacks = 0;                         // Or the bytes that were not available.
 };
 
-/// An answer that is written while its client takes it.
+/// An answer that is written while the client receives it.
 struct infer_app::large_answer final : serve::http_body {
   explicit large_answer(infer_job& j)
       : client{j.client},
@@ -128,12 +128,12 @@ struct infer_app::large_answer final : serve::http_body {
   [[nodiscard]] std::optional<std::size_t> size() const override { return writer.size(); }
   bool append_to(std::string& out) override { return writer.append_to(out, serve::http_piece); }
 
-  client_ptr client;  // Until its answer begins.
+  client_ptr client;  // Null once the answer has begun.
   model_catalog::entry model;
   serve::infer_request asked;
   infer_bytes output;
   serve::held_bytes memory;
-  std::shared_ptr<const runtime::onnx::open_run> run;  // An output may be an input itself.
+  std::shared_ptr<const runtime::onnx::open_run> run;  // An output may be the input itself.
   std::vector<runtime::shaped_tensor> outputs;
   serve::infer_writer writer;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of infer requests whose turn has come.
+// Serves infer requests once they leave the queue.
 #include "infer_app.hpp"
 
 #include "infer_job.hpp"
@@ -34,7 +34,7 @@
 namespace cohort::inference {
 namespace {
 
-/// Zeros, which large blocks are without being touched: the thread of HTTP does not wait for that.
+/// Zeroed memory. The system supplies large blocks zeroed, so HTTP's thread need not clear them.
 /// @throws std::bad_alloc
 infer_bytes zeroed(std::size_t bytes) {
   infer_bytes p{static_cast<std::byte*>(std::calloc(1, bytes))};
@@ -42,7 +42,7 @@ infer_bytes zeroed(std::size_t bytes) {
   return p;
 }
 
-/// As `engine::tensor_request` has it.
+/// The outputs that a request asks for, in the form of `engine::tensor_request`.
 std::uint64_t wanted_by(const serve::infer_request& asked) {
   std::uint64_t wanted = 0;
   for (const serve::wanted_output& o : asked.outputs) {
@@ -53,9 +53,9 @@ std::uint64_t wanted_by(const serve::infer_request& asked) {
 
 }  // namespace
 
-/// What the request takes beside its body, at its model's largest size.
+/// The memory that the request needs besides its body, at its model's largest size.
 std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) const noexcept {
-  std::size_t values = 0;  // Of its inputs that were JSON: all, if any were.
+  std::size_t values = 0;  // The inputs given as JSON: all or none.
   for (const auto& in : asked.inputs) values += in.size();
   if (model->ensemble) return (asked.parsed ? 2U : 1U) * values;
   if (model->open) {
@@ -67,7 +67,7 @@ std::size_t infer_app::infer_job::bytes_needed(const runtime::row_layout& out) c
              (out.bytes() + sizeof(part) + asked.inputs.size() * sizeof(engine::row_piece));
 }
 
-/// Of an open model: of the outputs whose length is known.
+/// Bytes of an open model's outputs of known length.
 std::size_t infer_app::infer_job::known_outputs() const noexcept {
   std::size_t bytes = 0;
   for (const runtime::tensor_info& t : model->meta.outputs) {
@@ -77,9 +77,9 @@ std::size_t infer_app::infer_job::known_outputs() const noexcept {
   return bytes;
 }
 
-/// What the runtime's copies of an open model's strings take while they run.
+/// Memory of the runtime's copies of an open model's strings during a run.
 std::size_t infer_app::infer_job::bytes_of_strings() const noexcept {
-  constexpr std::size_t each = 32;  // Beside their characters.
+  constexpr std::size_t each = 32;  // Besides the characters.
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < asked.inputs.size(); ++i) {
     if (runtime::has_fixed_size(model->meta.inputs[i].type)) continue;
@@ -88,7 +88,7 @@ std::size_t infer_app::infer_job::bytes_of_strings() const noexcept {
   return bytes;
 }
 
-/// All but their id, model and times.
+/// Fills in everything except ids, models and times.
 void infer_app::infer_job::make_parts(const runtime::row_layout& in,
                                       const runtime::row_layout& out) {
   if (model->open) return make_run();
@@ -115,7 +115,7 @@ void infer_app::infer_job::make_parts(const runtime::row_layout& in,
   }
 }
 
-/// Of one that has rows: each output as one tensor.
+/// The outputs of a model with rows, each as one tensor.
 std::vector<runtime::shaped_tensor> infer_app::infer_job::dense_outputs() const {
   std::vector<runtime::shaped_tensor> all;
   const runtime::row_layout& out = model->output;
@@ -137,7 +137,7 @@ std::vector<runtime::shaped_tensor> infer_app::infer_job::dense_outputs() const 
   return all;
 }
 
-/// At least as many as `make_cache_key` makes.
+/// An upper bound of the size of `make_cache_key`.
 std::size_t infer_app::infer_job::cache_key_bytes() const noexcept {
   std::size_t numbers = 4;
   std::size_t bytes = 0;
@@ -146,8 +146,8 @@ std::size_t infer_app::infer_job::cache_key_bytes() const noexcept {
   return (numbers + asked.inputs.size()) * sizeof(std::uint64_t) + bytes;
 }
 
-/// All that the outputs depend on. The load stands for the model, its version, and the order and
-/// types of its inputs. Each length stands before what it is of, so different requests have
+/// Everything that the outputs depend on. The load number stands for the model, its version, and
+/// the order and types of its inputs. Each field follows its length, so different requests have
 /// different keys.
 std::string infer_app::infer_job::make_cache_key() const {
   std::string key;
@@ -170,11 +170,11 @@ std::string infer_app::infer_job::make_cache_key() const {
   return key;
 }
 
-/// The tensors of a request with shapes of its own: a run that hangs may read them when the client
-/// has gone.
+/// Copies the tensors of a request to an open model, because a run that hangs may read them after
+/// the client has gone.
 void infer_app::infer_job::copy_inputs() {
   const open_requests& of = *model->open;
-  constexpr std::size_t line = 64;  // Each tensor is aligned to.
+  constexpr std::size_t line = 64;  // Alignment of each tensor.
   std::size_t bytes = line;
   for (const auto& in : asked.inputs) bytes += (in.size() + line - 1) / line * line;
   const std::shared_ptr<std::byte[]> block{new std::byte[bytes]};
@@ -190,7 +190,7 @@ void infer_app::infer_job::copy_inputs() {
   }
 }
 
-/// The only part of a request with shapes of its own.
+/// Makes the only part of a request to an open model.
 void infer_app::infer_job::make_run() {
   open_requests& of = *model->open;
   if (of.plan) {
@@ -209,14 +209,14 @@ void infer_app::infer_job::make_run() {
   p.input = std::as_bytes(std::span{&number, 1});
   p.output = std::as_writable_bytes(std::span{&row_out, 1});
   p.size = 1;
-  // Alone it is expected to last by its length, where there is something to compare it with.
+  // A request that runs alone is expected to take time in proportion to its length, if known.
   if (const std::size_t unit = of.runs.sample_weight(); model->meta.runs_alone && unit > 0) {
     p.rows = static_cast<std::uint16_t>(
         std::clamp<std::size_t>((of.runs.weight(*run) + unit - 1) / unit, 1, formats::most_batch));
   }
 }
 
-/// Parses it, and copies what has to outlive its client. Any thread, which `parser` belongs to.
+/// Parses a request and copies data that must outlive its client. Any thread that owns `parser`.
 void infer_app::read(reading& r, serve::infer_parser& parser) const {
   const unread& u = r.asked;
   const time_point taken = clock_.now();
@@ -249,9 +249,9 @@ void infer_app::read(reading& r, serve::infer_parser& parser) const {
   r.job = std::move(j);
 }
 
-/// @param arrival From when its deadline counts; now it is taken.
+/// @param arrival Its deadline counts from here; parsing begins now.
 void infer_app::infer(const unread& u, time_point arrival) {
-  // It may have been replaced while this waited; who has found it here submits before it goes.
+  // The model may have been replaced meanwhile. The one found here stays until this has submitted.
   model_catalog::entry found = catalog_->find(u.model->meta.name, u.version);
   if (found == nullptr) {
     return say(u.client, 404, fmt::format("model '{}' was unloaded", u.model->meta.name));
@@ -262,7 +262,7 @@ void infer_app::infer(const unread& u, time_point arrival) {
   begin(r);
 }
 
-/// It has been read.
+/// Continues with a request that has been parsed.
 void infer_app::begin(reading& r) {
   const unread& u = r.asked;
   const served_model& model = *r.model;
@@ -284,8 +284,8 @@ void infer_app::begin(reading& r) {
   submit(r.job);
 }
 
-/// Looks for the answer of an equal request. The scheduler does not hear of one that is found.
-/// @returns Whether it was there, and the client has it.
+/// Answers with the cached answer of an equal request; the scheduler does not see such requests.
+/// @returns Whether the client has been answered.
 bool infer_app::answer_from_cache(infer_job& j) {
   const time_point began = clock_.now();
   const response_cache::outputs* const found = cache_.find(j.cache_key);
@@ -307,8 +307,7 @@ bool infer_app::answer_from_cache(infer_job& j) {
   return true;
 }
 
-/// Keeps what was computed, in memory of its own: an output of a run may be a part of a larger
-/// block.
+/// Caches the outputs in memory of their own: an output of a run may be part of a larger block.
 void infer_app::keep_answer(infer_job& j) {
   const time_point began = clock_.now();
   serve::guarded("inference_server", "an answer is not kept", [&] {
@@ -331,14 +330,14 @@ void infer_app::keep_answer(infer_job& j) {
   *j.cache_time += clock_.now() - began;
 }
 
-/// Those that wait for their turn hold their models, which hold them.
+/// Breaks the cycle between models and the requests that wait for their turn in a sequence.
 infer_app::~infer_app() {
   for (const std::weak_ptr<open_requests>& w : with_sequences_) {
     if (const std::shared_ptr<open_requests> open = w.lock()) open->under_way.reset();
   }
 }
 
-/// A request of a sequence: it waits for those that came before it.
+/// Enters a request of a sequence, which waits for the sequence's earlier requests.
 void infer_app::enter_sequence(std::unique_ptr<infer_job> j) {
   infer_job& mine = *j;
   mine.sequence = key_of(*mine.asked.sequence);
@@ -370,11 +369,11 @@ void infer_app::say_unknown_sequence(const infer_job& j) {
                   j.sequence, j.model->meta.name));
 }
 
-/// Its turn has come.
+/// Runs a request of a sequence when it is its turn.
 void infer_app::run_of_sequence(std::unique_ptr<infer_job> j) noexcept {
   const client_ptr client = j->client;
   try {
-    // The model may have another id by now, or be gone and its id another one's.
+    // The model may have a new id, or have been removed and its id reused.
     const model_catalog::entry now = catalog_->find(j->model->meta.name, j->model->meta.version);
     if (now != nullptr && now->open == j->model->open) {
       j->model = now;
@@ -389,10 +388,10 @@ void infer_app::run_of_sequence(std::unique_ptr<infer_job> j) noexcept {
   } catch (...) {
     say_fault(client, "a request of a sequence failed");
   }
-  if (j) leave_sequence(*j, false);  // Else the engine has it.
+  if (j) leave_sequence(*j, false);  // Else it was submitted.
 }
 
-/// Keeps what the sequence's next run gets. @returns Whether there is memory for it.
+/// Keeps the states for the sequence's next run. @returns Whether there is memory for them.
 bool infer_app::keep_states(const infer_job& j) {
   const open_requests& of = *j.model->open;
   std::vector<runtime::shaped_tensor> states = of.plan->states(j.run->outputs());
@@ -404,7 +403,7 @@ bool infer_app::keep_states(const infer_job& j) {
   return true;
 }
 
-/// A request of a sequence has run, or will not: the next one may.
+/// A request of a sequence has run, or will not run: the next one may follow.
 void infer_app::leave_sequence(const infer_job& j, bool is_computed) noexcept {
   sequences& all = *j.model->open->under_way;
   const time_point now = clock_.now();
@@ -414,7 +413,7 @@ void infer_app::leave_sequence(const infer_job& j, bool is_computed) noexcept {
     const client_ptr client = next->client;
     try {
       if (t.runs && !next->abandoned) {
-        // Not from here: it may end at once, and so may those behind it.
+        // Not directly: it may end at once, as may the requests behind it, which would recurse.
         const auto held = std::make_shared<std::unique_ptr<infer_job>>(std::move(next));
         return http_.post([this, held] {
           run_of_sequence(std::move(*held));
@@ -429,7 +428,7 @@ void infer_app::leave_sequence(const infer_job& j, bool is_computed) noexcept {
   }
 }
 
-/// Ends sequences for which nobody has come for too long: their states take memory.
+/// Ends sequences that have been idle for too long, because their states take memory.
 void infer_app::forget_sequences() {
   if (with_sequences_.empty()) return;
   const time_point now = clock_.now();
@@ -440,7 +439,7 @@ void infer_app::forget_sequences() {
   });
 }
 
-/// To the engine. @param j Empty once that has it.
+/// Submits a job to the engine. @param j Empty once the engine has it.
 void infer_app::submit(std::unique_ptr<infer_job>& j) {
   const served_model& model = *j->model;
   const client_ptr client = j->client;
@@ -457,7 +456,7 @@ void infer_app::submit(std::unique_ptr<infer_job>& j) {
     r.deadline = deadline;
   }
   make_room_for_ends();
-  // Its parts may end before the loop is over; `finish` comes later, on this thread.
+  // The parts may end before the loop does; `finish` runs later, on this thread.
   infer_job* mine = j.release();
   l.inside += mine->asked.rows;
   has_submitted_ = true;
@@ -468,8 +467,8 @@ void infer_app::submit(std::unique_ptr<infer_job>& j) {
   }
   counters_.in_flight.set(static_cast<double>(l.inside), model.row.index());
   if (mine->why_refused) {
-    // All or nothing: parts already accepted are taken back. Where that fails they run: they are in
-    // the body, so no answer may come before their end.
+    // All parts or none: cancel those already accepted. If that fails they run, and because they
+    // use the body, the answer must wait for their end.
     serve::guarded("inference_server", "parts of a refused request may run", [&] {
       counters_.refused(model.row, *mine->why_refused);
       for (std::uint32_t i = 0; i < accepted; ++i) models_->cancel(mine->parts[i]);
@@ -484,13 +483,13 @@ void infer_app::submit(std::unique_ptr<infer_job>& j) {
   client->on_gone([this, mine] { abandon(*mine); });
 }
 
-/// The client is gone: its requests need not run.
+/// The client has gone: cancels its requests.
 void infer_app::abandon(infer_job& j) {
   j.abandoned = true;
   for (infer_job::part& r : j.parts) models_->cancel(r);
 }
 
-/// One more job is under way: there is memory for its end. @throws std::bad_alloc
+/// Reserves memory for the end of one more job. @throws std::bad_alloc
 void infer_app::make_room_for_ends() {
   if (room_ <= jobs_) {
     const std::size_t more = 2 * jobs_ + 16;
@@ -502,10 +501,10 @@ void infer_app::make_room_for_ends() {
   ++jobs_;
 }
 
-/// All parts have ended: answers, unless nobody is there any more.
+/// All parts have ended: answers the request, unless the client has gone.
 void infer_app::finish(infer_job& j) {
   --jobs_;
-  j.client->on_gone([] {});  // There is nothing more to cancel, and soon no job.
+  j.client->on_gone([] {});  // Nothing is left to cancel, and the job goes soon.
   const time_point now = clock_.now();
   std::optional<outcome> worst;
   for (const infer_job::part& r : j.parts) {
@@ -524,7 +523,7 @@ void infer_app::finish(infer_job& j) {
   count(j, is_kept && !j.why_refused && (!worst || *worst == outcome::late), worst, now);
 }
 
-/// @returns Whether it is to be answered; else its client has been told why not.
+/// @returns Whether to answer the request; if not, its client has been told the reason.
 bool infer_app::go_on_with_sequence(infer_job& j, std::optional<outcome> worst) {
   const bool is_computed =
       !j.why_refused && (!worst || *worst == outcome::late) && !j.run->outputs().empty();
@@ -545,14 +544,14 @@ bool infer_app::go_on_with_sequence(infer_job& j, std::optional<outcome> worst) 
   return false;
 }
 
-/// For the times and the number of those that come.
+/// Updates the estimates of waiting times and of the number of requests to admit.
 void infer_app::learn_from(const infer_job& j, std::optional<outcome> worst, time_point now) {
   lane& from = lane_of(*j.model);
   if (!worst || *worst == outcome::late) {
     watch_.returned(now - j.ended);
     from.rest.add(now - j.taken);
   }
-  // Who has less time than others says nothing of those.
+  // A request with a shorter timeout than usual says nothing about the others.
   const bool asked_for_less = j.asked.timeout && *j.asked.timeout < time_of(j.model->meta);
   if (!worst) {
     from.window.completed(from.inside, j.asked.rows);
@@ -596,7 +595,7 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
     const open_requests& of = *j.model->open;
     j.outputs = j.run->outputs();
     if (of.plan && !j.outputs.empty()) j.outputs = of.plan->outputs(j.outputs);
-    if (j.outputs.size() != j.model->meta.outputs.size()) {  // A device given up was first to end.
+    if (j.outputs.size() != j.model->meta.outputs.size()) {  // A failed device ended first.
       return say(j.client, 500, fmt::format("model '{}': the device failed the batch", name));
     }
     for (std::size_t i = 0; i < j.outputs.size(); ++i) {
@@ -611,7 +610,7 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
   write(j);
 }
 
-/// The answer of one that was computed.
+/// Writes the answer of a computed request.
 void infer_app::write(infer_job& j) {
   serve::infer_writer w =
       !j.outputs.empty()
@@ -634,7 +633,7 @@ void infer_app::write(infer_job& j) {
   j.client->answer(std::move(reply));
 }
 
-/// Looks at the values, in turns with what else there is to do, and begins the answer.
+/// Scans the values in small steps between other work, then begins the answer.
 void infer_app::answer_large(const std::shared_ptr<large_answer>& a) {
   const client_ptr client = a->client;
   if (client->is_gone()) return;
@@ -642,7 +641,7 @@ void infer_app::answer_large(const std::shared_ptr<large_answer>& a) {
     if (!a->writer.check()) {
       return http_.post([this, a] { answer_large(a); });
     }
-    a->client = nullptr;  // Which is to hold `a`.
+    a->client = nullptr;  // The client is about to own `a`.
     if (const auto& e = a->writer.error()) return say(client, e->status, e->message);
     serve::http_reply reply{.pieces = a, .may_be_compressed = true};
     if (const auto& length = a->writer.json_length()) {
@@ -655,7 +654,7 @@ void infer_app::answer_large(const std::shared_ptr<large_answer>& a) {
   }
 }
 
-/// Into the model's statistics. @param answering When its answer was begun.
+/// Adds the job to the model's statistics. @param answering When the answer was begun.
 void infer_app::count(const infer_job& j, bool is_success, std::optional<outcome> worst,
                       time_point answering) {
   serve::model_statistics& to = statistics_of(*j.model);
@@ -704,11 +703,11 @@ void infer_app::ended(engine::tensor_request& r, outcome how) noexcept {
   {
     const std::lock_guard lock{ended_mutex_};
     is_told = std::exchange(is_told_, true);
-    ended_.emplace_back(j);  // If the server has stopped nobody finishes it.
+    ended_.emplace_back(j);  // Once the server has stopped, no thread finishes it.
   }
   if (is_told) return;
-  // Nothing else looks for ends at intervals. What cannot be told for want of memory waits for the
-  // next end, which tells of all.
+  // No periodic check looks for ended jobs. If there is no memory for the callback, the next job
+  // that ends triggers it for all.
   const auto tell = [this] { http_.post([this] { finish_ended(); }); };
   if (!serve::guarded("inference_server", "an end waits for the next one", tell)) {
     const std::lock_guard lock{ended_mutex_};

@@ -17,13 +17,12 @@
 
 namespace cohort::inference {
 
-/// Runs jobs, each on a thread of its own. Thread safety: one thread uses it, but `size` is for
-/// any.
+/// Runs each job on its own thread. Thread safety: `size` from any thread, the rest from one.
 class job_threads {
  public:
-  /// @param over Called with a job's number on its thread, as the last it does; throws nothing.
+  /// @param over Called with the job's number as the last action of its thread; must not throw.
   explicit job_threads(std::function<void(std::uint64_t)> over) : over_{std::move(over)} {}
-  /// Gives all up and waits for them, which those that hang never end.
+  /// Stops all jobs and waits for them; a job that hangs blocks this for ever.
   ~job_threads() {
     for (auto& [number, j] : jobs_) j.stop->give_up();
     for (auto& [number, j] : jobs_) j.thread.join();
@@ -39,7 +38,7 @@ class job_threads {
     try {
       j.thread = std::thread{[this, number, work = std::move(work)]() mutable {
         serve::guarded("inference_server", "a load", work);
-        work = {};  // What it holds is freed here, not where it was begun.
+        work = {};  // Frees the captured data here, not on the thread that began the job.
         over_(number);
       }};
     } catch (...) {
@@ -49,15 +48,15 @@ class job_threads {
     ++size_;
     return number;
   }
-  /// Asks it to end early.
+  /// Asks a job to end early.
   void give_up(std::uint64_t number) { jobs_.at(number).stop->give_up(); }
-  /// After `over`.
+  /// Joins a job's thread; call it after `over`.
   void forget(std::uint64_t number) {
     jobs_.at(number).thread.join();
     jobs_.erase(number);
     --size_;
   }
-  /// Jobs that have not ended.
+  /// Number of jobs that have not ended.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
  private:

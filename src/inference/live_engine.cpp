@@ -20,10 +20,10 @@
 namespace cohort::inference {
 namespace {
 
-/// Models of the engine by id, nothing where there is none; on the engine's thread alone.
+/// The engine's models by id, empty where there is none. Only for the engine's thread.
 using engine_models = std::vector<std::optional<service_state::model>>;
 
-/// Counts what happens to a model of the engine as what it is shown as.
+/// Counts events of an engine's model under the model that clients see.
 struct live_observer : service_observer {
   const engine_models* models = nullptr;
 
@@ -42,7 +42,7 @@ struct live_observer : service_observer {
   }
 
  private:
-  /// Nothing if the model is gone.
+  /// Nothing if the model has been removed.
   [[nodiscard]] std::optional<model_id> shown(model_id m) const noexcept {
     const auto& known = (*models)[m.index()];
     return known ? std::optional{known->row} : std::nullopt;
@@ -79,7 +79,7 @@ class live_engine_of final : public live_engine {
   }
   ~live_engine_of() override {
     engine_.drain();
-    engine_.join();  // Its last outcomes use what is destroyed before it.
+    engine_.join();  // Its last outcomes use members that are destroyed before it.
   }
 
   [[nodiscard]] duration least_slo(const latency_curve& latency) const override {
@@ -115,7 +115,7 @@ class live_engine_of final : public live_engine {
   }
   void remove(model_id m, std::function<void(remains)> gone) override {
     engine_.remove_model(m, [this, m, gone = std::move(gone)] {
-      // On the engine's thread, which nothing may end.
+      // On the engine's thread, which no exception may end.
       serve::guarded("inference_server", "a model is not freed", [&] {
         auto left = std::make_shared<std::vector<typename backend::prepared_model>>();
         for (const device_id d : ids_) left->push_back(backend_.take_model(m, d));
@@ -126,7 +126,7 @@ class live_engine_of final : public live_engine {
   }
 
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
-    if (!has_device()) return refusal::no_device;  // Who can will find another server.
+    if (!has_device()) return refusal::no_device;  // Clients can try another server.
     if (is_suspended(r.model)) return refusal::model_suspended;
     return engine_.submit_quietly(r);
   }
@@ -162,7 +162,7 @@ class live_engine_of final : public live_engine {
 
   deferred::network_delays delays_;
   engine_models models_;
-  std::atomic<std::uint32_t> out_of_service_{0};  // Devices.
+  std::atomic<std::uint32_t> out_of_service_{0};  // Number of devices.
   suspensions suspended_;
   failure_log failures_;
   std::vector<engine::device_spec> specs_;

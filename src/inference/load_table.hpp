@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which loads of models wait, run or were abandoned: `load_table`.
+/// Which loads of models are waiting, running or abandoned: `load_table`.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -18,16 +18,16 @@
 
 namespace cohort::inference {
 
-/// How loads are bounded.
+/// Limits on loads.
 struct load_limits {
-  duration time = unbounded;  ///< From when a load is asked for to its end; `unbounded`: no limit.
-  duration slow = std::chrono::seconds{10};  ///< From then to when one that runs is called slow.
-  std::size_t at_once = 8;                   ///< Loads that run at one time.
-  std::size_t abandoned = 32;                ///< Loads that were abandoned and have not ended.
+  duration time = unbounded;  ///< From the request of a load to its end; `unbounded`: no limit.
+  duration slow = std::chrono::seconds{10};  ///< From the request until a running load is slow.
+  std::size_t at_once = 8;                   ///< Maximum number of running loads.
+  std::size_t abandoned = 32;  ///< Maximum number of abandoned loads that have not ended.
 };
 
-/// Decides when loads begin and when they are abandoned: a model has at most one. An abandoned load
-/// is not waited for, but keeps its model from being loaded again until it has ended. Reads no
+/// Decides when loads begin and when they are abandoned. A model has at most one load. No caller
+/// waits for an abandoned load, but its model cannot be loaded again until it has ended. Reads no
 /// clock and owns no thread. Thread safety: none. Complexity: O(loads).
 class load_table {
  public:
@@ -36,15 +36,15 @@ class load_table {
   enum class phase : std::uint8_t { waiting, running, abandoned };
   struct load {
     phase is = phase::waiting;
-    time_point since{};  ///< When it was asked for.
+    time_point since{};  ///< When it was requested.
     bool is_slow = false;
   };
   struct objection {
-    int status;  ///< Of HTTP.
+    int status;  ///< HTTP status.
     std::string why;
   };
 
-  /// Why a load may not be asked for now; nothing: it may.
+  /// Why a load may not be requested now; nothing if it may.
   [[nodiscard]] std::optional<objection> against(const std::string& name, time_point now) const {
     if (const auto at = loads_.find(name); at != loads_.end()) {
       const double seconds = to_seconds(now - at->second.since);
@@ -65,11 +65,11 @@ class load_table {
     }
     return std::nullopt;
   }
-  /// A load is asked for, to which there is no objection.
+  /// Requests a load; `against` must have returned nothing.
   void ask(const std::string& name, time_point now) {
     loads_[name] = {.is = phase::waiting, .since = now};
   }
-  /// The waiting load that was asked for first, which runs from now on; nothing if none may.
+  /// Starts the waiting load that was requested first; nothing if none may start.
   [[nodiscard]] std::optional<std::string> begin() {
     if (count(phase::running) >= limits_.at_once) return std::nullopt;
     auto first = loads_.end();
@@ -81,7 +81,7 @@ class load_table {
     first->second.is = phase::running;
     return first->first;
   }
-  /// A load is not wanted any more. @returns Whether somebody waited for it.
+  /// Abandons a load. @returns Whether a caller was waiting for it.
   bool abandon(const std::string& name) {
     const auto at = loads_.find(name);
     if (at == loads_.end() || at->second.is == phase::abandoned) return false;
@@ -92,7 +92,7 @@ class load_table {
     }
     return true;
   }
-  /// Those whose time is over: to be abandoned.
+  /// Loads that have exceeded the time limit and must be abandoned.
   [[nodiscard]] std::vector<std::string> overdue(time_point now) const {
     std::vector<std::string> over;
     for (const auto& [name, l] : loads_) {
@@ -100,7 +100,7 @@ class load_table {
     }
     return over;
   }
-  /// Those that run and are slow: each is named once.
+  /// Running loads that have become slow; returns each once.
   [[nodiscard]] std::vector<std::string> slow(time_point now) {
     std::vector<std::string> all;
     for (auto& [name, l] : loads_) {
@@ -110,7 +110,7 @@ class load_table {
     }
     return all;
   }
-  /// When the next one is overdue or slow; nothing: never.
+  /// When the next load becomes overdue or slow; nothing: never.
   [[nodiscard]] std::optional<time_point> next() const {
     std::optional<time_point> first;
     for (const auto& [name, l] : loads_) {
@@ -121,7 +121,7 @@ class load_table {
     }
     return first;
   }
-  /// A load that ran has ended. @returns What it was.
+  /// A running load has ended. @returns Its last state.
   load end(const std::string& name) {
     const load was = loads_.at(name);
     loads_.erase(name);
@@ -137,7 +137,7 @@ class load_table {
     return static_cast<std::size_t>(
         std::ranges::count_if(loads_, [is](const auto& l) { return l.second.is == is; }));
   }
-  /// Of those that somebody waits for.
+  /// Names of the loads that have not been abandoned.
   [[nodiscard]] std::vector<std::string> wanted() const {
     std::vector<std::string> all;
     for (const auto& [name, l] : loads_) {

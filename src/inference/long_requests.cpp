@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long infer requests are read on threads of their own, so that those behind them need not wait for
-// text to become numbers.
+// Long infer requests are parsed on separate threads, so that the requests behind them need not
+// wait for the conversion of text to numbers.
 #include "infer_app.hpp"
 
 #include "infer_job.hpp"
@@ -22,7 +22,7 @@
 namespace cohort::inference {
 namespace {
 
-/// Longer JSON, and longer bodies, are read on another thread: that takes longer than to tell it.
+/// Longer JSON and longer bodies are parsed on another thread; the hand-over is cheaper than that.
 constexpr std::size_t long_json = std::size_t{64} << 10U;
 constexpr std::size_t long_body = std::size_t{1} << 20U;
 
@@ -39,7 +39,7 @@ void infer_app::end_reading() {
   readers_->pool.join();
 }
 
-/// Whether reading it takes so long that others should not wait for it.
+/// Whether parsing the request takes so long that other requests should not wait for it.
 bool infer_app::is_long(const unread& u) {
   const std::size_t json = serve::json_bytes(u.json_length, u.body.size());
   return json > long_json || u.body.size() > long_body ||
@@ -53,11 +53,11 @@ void infer_app::read_elsewhere(const unread& u, model_catalog::entry found, time
   boost::asio::post(readers_->pool, [this, r] {
     r->is_late = clock_.now() > r->until;
     try {
-      serve::infer_parser parser{settings_.max_rows};  // Its memory goes with it.
+      serve::infer_parser parser{settings_.max_rows};  // Its memory is freed with it.
       if (!r->is_late) read(*r, parser);
     } catch (...) {
       serve::log_fault("inference_server", "a request cannot be read");
-      r->error = serve::protocol_error{.status = 503, .message = {}};  // Without memory for more.
+      r->error = serve::protocol_error{.status = 503, .message = {}};  // Needs no memory.
       serve::guarded("inference_server", "a request cannot be read", [&] {
         const serve::fault f = serve::current_fault();
         r->error = serve::protocol_error{.status = f.status, .message = f.message};
@@ -73,8 +73,8 @@ void infer_app::read_elsewhere(const unread& u, model_catalog::entry found, time
         wake_service();
       });
     };
-    // Without memory for that its client would wait for ever. There is no other way to the thread
-    // of HTTP, so it is tried again, until the server ends.
+    // Without memory for the callback the client would wait for ever. No other way leads to HTTP's
+    // thread, so this retries until the server ends.
     while (!serve::guarded("inference_server", "what was read waits", go_on) &&
            !http_.is_draining()) {
       std::this_thread::sleep_for(std::chrono::milliseconds{100});
@@ -82,7 +82,7 @@ void infer_app::read_elsewhere(const unread& u, model_catalog::entry found, time
   });
 }
 
-/// It has been read elsewhere, for the model that there was then.
+/// Continues with a request that another thread parsed, for the model that was served then.
 void infer_app::resume(reading& r) {
   const unread& u = r.asked;
   if (u.client->is_gone()) return;

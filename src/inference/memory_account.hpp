@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How much memory the models of a repository take: `memory_account`.
+/// The memory that a repository's models use: `memory_account`.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -13,16 +13,15 @@
 
 namespace cohort::inference {
 
-/// Counts the memory of models against a bound, those that are being loaded among them. Thread
-/// safety: any thread.
+/// Limits the memory of all models, including those being loaded. Thread safety: any thread.
 class memory_account {
  public:
-  /// @param bytes All that models may take.
+  /// @param bytes Limit for all models together.
   explicit memory_account(std::uint64_t bytes) : most_{bytes} {}
 
-  /// The share of a model: given back when the last copy is destroyed. This outlives it.
+  /// A model's share, returned when its last copy is destroyed. The account must outlive it.
   using share = std::shared_ptr<const std::uint64_t>;
-  /// @throws resource_error If there is not so much left.
+  /// @throws resource_error If not enough is left.
   [[nodiscard]] share take(const std::string& model, std::uint64_t bytes) {
     constexpr std::uint64_t mb = 1'000'000;
     auto made = std::make_unique<std::uint64_t>(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Which models a server serves now, by name and version.
+/// The models that a server serves now, by name and version.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,13 @@
 
 namespace cohort::inference {
 
-/// Who was found stays what it is: a request that has begun ends as what it began, though its model
-/// is replaced or taken away meanwhile. Thread safety: any thread. Complexity: O(log models).
+/// An entry that was found stays valid: a request ends with the model it began with, even if that
+/// is replaced or removed meanwhile. Thread safety: any thread. Complexity: O(log models).
 class model_catalog {
  public:
   using entry = std::shared_ptr<const served_model>;
 
-  /// From now on requests for this name and version are this model's.
+  /// Serves requests for this name and version with this model from now on.
   void publish(entry m) {
     const std::lock_guard lock{mutex_};
     models_[m->meta.name].insert_or_assign(number_of(m->meta.version), std::move(m));
@@ -38,7 +38,7 @@ class model_catalog {
     return true;
   }
 
-  /// @param version Empty: the latest that is there. @returns Null if there is none.
+  /// @param version Empty: the latest. @returns Null if there is none.
   [[nodiscard]] entry find(std::string_view name, std::string_view version = {}) const {
     const std::lock_guard lock{mutex_};
     const auto at = models_.find(name);
@@ -48,7 +48,7 @@ class model_catalog {
     return found == at->second.end() || found->second->meta.version != version ? nullptr
                                                                                : found->second;
   }
-  /// The versions of a model, the least first.
+  /// The versions of a model in ascending order.
   [[nodiscard]] std::vector<entry> versions(std::string_view name) const {
     const std::lock_guard lock{mutex_};
     std::vector<entry> all;
@@ -61,7 +61,7 @@ class model_catalog {
     const std::lock_guard lock{mutex_};
     return models_.empty();
   }
-  /// All, by name and version.
+  /// All models, by name and version.
   [[nodiscard]] std::vector<entry> all() const {
     const std::lock_guard lock{mutex_};
     std::vector<entry> all;

@@ -27,8 +27,8 @@ std::unique_ptr<model_service> make_host_service(const options& o, outcome_liste
   const std::vector<std::string> names = chosen_models(o, small, small);
   const unsigned cores = std::max(2U, std::thread::hardware_concurrency());
   const unsigned devices = o.devices > 0 ? o.devices : cores - 1;
-  // Per device and model some tens of MB for each 16 of batch, mostly unrolled convolutions.
-  // A pipeline has an instance for each stage, and sets of boundaries.
+  // Some tens of MB for each device, model and 16 rows of batch, mostly for unrolled convolutions.
+  // A pipeline has an instance for each stage, and sets of boundary tensors.
   const std::size_t stages = o.pipeline.empty() ? 1 : 10;
   const std::size_t pool = (std::size_t{64} << 20U) + std::size_t{devices} * names.size() *
                                                           o.max_batch * stages *
@@ -93,7 +93,7 @@ std::unique_ptr<model_service> make_emulated_service(const options& o, outcome_l
       });
 }
 
-/// `make(options, listener, counters)` is the service.
+/// `make(options, listener, counters)` creates the service.
 constexpr registry::name_table executors{
     registry::row{"auto", "a GPU if there is one, else the host",
                   [](const options& o, outcome_listener& listener, serve::metrics& counters) {

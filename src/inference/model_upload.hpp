@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A model whose files a client sends with its load: `model_upload`, and the folder that they are
-/// loaded from.
+/// A model that a client sends with its load request: `model_upload`, and the folder to load it
+/// from.
 #pragma once
 
 #include <cohort/serve/byte_ledger.hpp>
@@ -12,19 +12,19 @@
 
 namespace cohort::inference {
 
-/// What a client has sent.
+/// The files that a client has sent.
 struct model_upload {
   std::vector<serve::model_file> files;
-  serve::held_bytes memory;  ///< What they take.
+  serve::held_bytes memory;  ///< Memory of the files.
 };
 
-/// A private folder in `TMPDIR` (default /tmp) with the files in a repository's layout, which is
-/// removed with this.
+/// A private folder in `TMPDIR` (default /tmp) with the files in a repository's layout. The
+/// destructor removes it.
 class upload_folder {
  public:
-  /// @param model Its name, as a client has given it.
-  /// @throws formats::input_error One line: a name or content that is not valid. resource_error:
-  /// the files cannot be written.
+  /// @param model Name that the client gave.
+  /// @throws formats::input_error One line: a name or content that is not valid.
+  /// @throws resource_error If the files cannot be written.
   upload_folder(const std::string& model, const model_upload& sent);
   ~upload_folder();
   upload_folder(const upload_folder&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a build without CUDA.
+// For builds without CUDA.
 #include <cohort/core/error.hpp>
 
 #include "model_service.hpp"

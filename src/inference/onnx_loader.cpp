@@ -31,8 +31,8 @@ namespace {
 
 namespace onnx = runtime::onnx;
 
-/// The number that a configuration gives for the dimension that is as long as a request's input;
-/// nothing if it leaves it open, or there is none.
+/// The length that a configuration gives to the dimension of variable length; nothing if it leaves
+/// that open, or there is none.
 std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model,
                                         const runtime::model_interface& wanted) {
   if (wanted.has_sizes()) return std::nullopt;
@@ -46,9 +46,9 @@ std::optional<std::uint32_t> fixed_size(const runtime::model_interface& of_model
   return std::nullopt;
 }
 
-/// What a change of its batch size costs a model: the least that the first of two runs took beyond
-/// the second, over four changes. @param run A run of the largest batch without a change, the
-/// least.
+/// The cost of a change of batch size: the smallest excess of the first of two runs over the
+/// second, in four changes. @param run Set to the shortest run of the largest batch without a
+/// change.
 duration cost_of_change(const loaded_version& v, runtime::host_executor& e, models::run_stop* stop,
                         duration& run) {
   models::measured_model<runtime::host_executor> model{e, *v.factory, v.most_rows, 0, stop};
@@ -65,8 +65,8 @@ duration cost_of_change(const loaded_version& v, runtime::host_executor& e, mode
   return least;
 }
 
-/// On a GPU also runs each number of rows once: ONNX Runtime chooses how to compute a shape when it
-/// first meets it, which takes it 0.1 to 2 s.
+/// Runs the warm-ups and, on a GPU, each number of rows once: when ONNX Runtime first meets a
+/// shape, it takes 0.1 to 2 s to choose an algorithm.
 void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e,
           models::run_stop* stop) {
   if (v.config.warmups.empty() && !is_on_gpu) return;
@@ -82,10 +82,10 @@ void warm(const loaded_version& v, bool is_on_gpu, runtime::host_executor& e,
   }
 }
 
-/// The files that are loaded, one for each stage, below the repository's folder.
+/// The files to load, one for each stage, relative to the repository's folder.
 using files = std::vector<std::filesystem::path>;
 
-/// Where the stages of a version are, if there are any.
+/// The files of a version's stages; empty if it has none.
 files stages_of(const formats::repository_model& m, const formats::model_version& v) {
   const std::filesystem::path folder = std::filesystem::path{v.file}.parent_path() / "stages";
   files all = models::files_of_onnx((m.dir / folder).string());
@@ -97,8 +97,8 @@ models::onnx_factory::sessions open(const std::shared_ptr<const onnx::library>& 
   models::onnx_factory::sessions all;
   for (const std::filesystem::path& file : of) {
     onnx::session_options mine = how;
-    if (all.size() + 1 < of.size()) mine.outputs.clear();  // Between stages everything is needed.
-    // Rows of a pipeline have one size throughout: what is between stages need not be padded.
+    if (all.size() + 1 < of.size()) mine.outputs.clear();  // Later stages may need any tensor.
+    // All rows of a pipeline have one size, so tensors between stages need no padding.
     if (of.size() > 1) mine.pads = onnx::padding::none;
     all.push_back(std::make_shared<const onnx::session>(with, file, mine));
   }
@@ -111,7 +111,7 @@ std::vector<runtime::tensor_info> with_shapes(std::vector<runtime::tensor_info> 
   return tensors;
 }
 
-/// Whether the outputs of two rows are twice those of one.
+/// Whether the outputs for two rows are twice those for one.
 bool runs_two_rows(const models::onnx_factory::sessions& sessions, runtime::host_executor& e,
                    models::run_stop* stop) try {
   models::onnx_factory factory{e, sessions};
@@ -123,7 +123,7 @@ bool runs_two_rows(const models::onnx_factory::sessions& sessions, runtime::host
   return false;
 }
 
-/// Of what its profile is the same.
+/// The key of the profile: all fields that affect it.
 formats::start_key key_of(const std::string& model, const formats::model_version& v,
                           const files& of, const std::filesystem::path& below,
                           const onnx_backend& with, std::uint32_t largest_batch,
@@ -144,8 +144,8 @@ formats::start_key key_of(const std::string& model, const formats::model_version
       {key_machine, runtime::describe_host({})}};
 }
 
-/// The shapes of inputs that a configuration says, of all dimensions. A first one that is the
-/// number of rows is open.
+/// The input shapes stated in a configuration, with all dimensions. If the first one is the number
+/// of rows, it is open.
 std::vector<onnx::stated_shape> stated_shapes(const formats::model_config& c) {
   std::vector<onnx::stated_shape> all;
   const bool has_rows = c.max_batch_size.value_or(0) > 0;
@@ -156,14 +156,14 @@ std::vector<onnx::stated_shape> stated_shapes(const formats::model_config& c) {
   return all;
 }
 
-/// Opens a version. If it has no rows, or is refused, perhaps not with the lengths that its
-/// configuration states, and without the outputs that it does not name.
-/// @param how Set to how it was opened.
+/// Opens a version. If that has no rows or is refused, opens it with the shapes and only the
+/// outputs that its configuration states.
+/// @param how Set to the options used.
 models::onnx_factory::sessions open_as_configured(const std::optional<formats::model_config>& c,
                                                   const std::shared_ptr<const onnx::library>& with,
                                                   const files& of, onnx::session_options& how) {
   std::exception_ptr refused;
-  // What is to be open is opened once, as it is configured.
+  // A model that is to be open is opened once, as configured.
   if (how.why_open.empty() || !c) {
     try {
       models::onnx_factory::sessions plain = open(with, of, how);
@@ -184,13 +184,13 @@ models::onnx_factory::sessions open_as_configured(const std::optional<formats::m
     models::onnx_factory::sessions all = open(with, of, stated);
     how = std::move(stated);
     return all;
-  } catch (const config_error&) {  // It may name what is not there, which is told later.
+  } catch (const config_error&) {  // It may name missing tensors, which are reported later.
     if (refused) std::rethrow_exception(refused);
     return open(with, of, how);
   }
 }
 
-/// @param has_rows Their first dimension is the number of rows, which `clients` and `models` lack.
+/// @param has_rows The first dimension is the number of rows, which `clients` and `models` lack.
 std::vector<open_requests::shapes> both_shapes(
     const std::vector<std::vector<std::int64_t>>& clients,
     const std::vector<runtime::tensor_info>& models, bool has_rows) {
@@ -204,7 +204,7 @@ std::vector<open_requests::shapes> both_shapes(
   return all;
 }
 
-/// The names of an output's places, by output, where the configuration has a file of them.
+/// The labels of each output's elements, if the configuration names a file of labels.
 std::vector<std::vector<std::string>> labels_of(const formats::repository_model& m,
                                                 const formats::model_config& c,
                                                 const std::vector<runtime::tensor_info>& outputs) {
@@ -219,7 +219,7 @@ std::vector<std::vector<std::string>> labels_of(const formats::repository_model&
   return all;
 }
 
-/// Strings of 1 to 8 digits, which are texts and numbers, too.
+/// Strings of 1 to 8 digits, which are valid as text and as numbers.
 std::vector<std::byte> random_strings(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random{seed};
   std::vector<std::byte> all;
@@ -233,7 +233,7 @@ std::vector<std::byte> random_strings(std::size_t count, std::uint64_t seed) {
   return all;
 }
 
-/// Runs the warm-ups, of which the last is what the model is measured by.
+/// Runs the warm-ups. The last one becomes the sample for measuring the model.
 void warm(open_requests& r, const formats::model_config& c, const std::string& config_file,
           models::run_stop* stop) {
   onnx::run_end end{r.runs.of()};
@@ -271,7 +271,7 @@ void warm(open_requests& r, const formats::model_config& c, const std::string& c
 
 constexpr const char* no_batches = "its configuration has no batches";
 
-/// Why each request is to run by itself, whatever its rows; empty: requests share batches.
+/// Why each request must run by itself, whatever its rows; empty: requests share batches.
 std::string why_alone(const formats::repository_model& m, const files& of) {
   if (m.config && m.config->sequences) return "its requests belong to sequences";
   if (m.config) {
@@ -286,16 +286,16 @@ std::string why_alone(const formats::repository_model& m, const files& of) {
                     : "";
 }
 
-/// More than that for the rows of its batches a model does not keep.
+/// Maximum memory that a model may use for the rows of its batches.
 constexpr std::size_t most_batch_bytes = std::size_t{256} << 20U;
-/// What a device keeps for a model's batches: each of two has its rows in and out.
+/// Memory on a device for a model's batches: inputs and outputs of two batches.
 std::size_t bytes_of_batches(const formats::checked_model& m) {
   const runtime::row_layout in{m.interface.inputs, m.interface.max_size};
   const runtime::row_layout out{m.interface.outputs, m.interface.max_size};
   return 4 * std::max(in.bytes(), out.bytes()) * m.most_rows;
 }
 
-/// A model whose requests have shapes of their own.
+/// Loads an open model, whose requests may have any shapes.
 loaded_version load_open(const formats::repository_model& m, const formats::model_version& v,
                          const std::shared_ptr<const onnx::session>& session, bool has_rows,
                          const onnx_backend& with, runtime::host_executor& e,
@@ -331,7 +331,7 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   out.open->outputs = both_shapes(checked.client_outputs, checked.interface.outputs, has_rows);
   out.factory = std::make_unique<models::open_factory>(
       e, std::shared_ptr<onnx::open_runs>{out.open, &out.open->runs});
-  // One that runs alone may be expected to last as long as so many.
+  // A request that runs alone may be expected to take as long as this many rows.
   out.most_rows = checked.runs_alone ? formats::most_batch : out.max_batch;
   out.meta = {.name = m.name,
               .platform = onnx_platform,
@@ -350,13 +350,13 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
   warm(*out.open, out.config, m.config_file, stop);
   out.key = key_of(m.name, v, {v.file}, m.dir, with, out.max_batch, 0);
   const auto sample = out.open->runs.sample();
-  std::string shapes;  // What the profile is of.
+  std::string shapes;  // Shapes of the profiled sample.
   for (std::size_t i = 0; sample != nullptr && i < sample->inputs().size(); ++i) {
     shapes += fmt::format("[{}]", fmt::join(sample->inputs()[i].shape, ","));
   }
   out.key.emplace_back("shapes", shapes);
   for (const runtime::tensor_info& t : out.meta.outputs) out.key.emplace_back("output", t.name);
-  // That a configuration has no batches is nothing to tell.
+  // A configuration without batches needs no note.
   if (sample == nullptr || session->why_open() != no_batches) {
     out.note = fmt::format(
         "model '{}': {}: each of its requests has shapes of its own, and runs {}{}", m.name,
@@ -374,7 +374,7 @@ loaded_version load_open(const formats::repository_model& m, const formats::mode
       fmt::format("{}: ensemble_scheduling: not with --plan and --pipeline", m.config_file)};
 }
 
-/// Of an ensemble nothing is loaded: its models are those of the repository.
+/// Loads an ensemble, which has no files: its models are others of the repository.
 loaded_version ensemble_of(const formats::repository_model& m) {
   loaded_version out;
   out.config = *m.config;
@@ -443,9 +443,9 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
         m.config_file, m.config,
         {.file = v.file, .interface = whole, .has_batch = sessions.front()->has_batch()});
   };
-  // With a plan or a pipeline, whose models have rows whatever their configuration says: without a
-  // max_batch_size it is a guess that the first dimension is their number. Beside another open
-  // dimension it has to be.
+  // With a plan or a pipeline, rows are batched whatever the configuration says. Without a
+  // max_batch_size it is a guess that the first dimension is the number of rows, except beside
+  // another open dimension, where it must be.
   if (m.config && how.has_batch != true && sessions.front()->has_batch() && !whole.has_sizes() &&
       !runs_two_rows(sessions, e, stop)) {
     how.has_batch = false;
@@ -465,14 +465,13 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
     return load_open(m, v, sessions.front(), how.has_batch.value_or(false), with, e, stop);
   }
   how.may_be_open = false;
-  // Rows are to be as the configuration says: of its size, and with the outputs that it names
-  // alone.
+  // Open the model again with the size and only the outputs that the configuration names.
   const auto fixed = fixed_size(whole, checked.interface);
   if (fixed || checked.interface.outputs.size() < whole.outputs.size()) {
     how.max_size = fixed.value_or(how.max_size);
     how.outputs.clear();
     for (const runtime::tensor_info& t : checked.interface.outputs) how.outputs.push_back(t.name);
-    sessions.clear();  // First, as below: two would need memory twice.
+    sessions.clear();  // First: two copies would need twice the memory.
     sessions = open(with.library, of, how);
     whole = onnx::interface_of(sessions);
     checked = check();
@@ -499,7 +498,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
               .has_response_cache = checked.config.response_cache};
   out.config = std::move(checked.config);
   out.key = key_of(m.name, v, of, m.dir, with, out.max_batch, whole.max_size);
-  // Rows that fill a batch up would be a part of a run that is to be a request's alone.
+  // Not if requests run alone, because padding rows would become part of their runs.
   if (with.cuda_device && out.max_batch > 1) {
     duration run{};
     const duration change = cost_of_change(out, e, stop, run);
@@ -511,7 +510,7 @@ loaded_version load(const formats::repository_model& m, const formats::model_ver
       watch_loading();
       try {
         sessions = open(with.library, of, how);
-      } catch (const config_error&) {  // No memory for all: what is filled up changes no less.
+      } catch (const config_error&) {  // No memory for all: one size.
         how.batch_sizes = {out.most_rows};
         sessions = open(with.library, of, how);
       }

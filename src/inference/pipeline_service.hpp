@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How the server makes pipelines of its models: measured by operator, cut into stages, and run by
-/// the engine's `executor_backend`.
+/// Makes pipelines of the server's models: measures them by operator, cuts them into stages, and
+/// runs them with the engine's `executor_backend`.
 #pragma once
 
 #include <cohort/batching/diversity.hpp>
@@ -32,24 +32,24 @@
 
 namespace cohort::inference {
 
-/// A model measured and cut.
+/// A model that has been measured and cut into stages.
 struct pipelined_model {
-  formats::pipeline_plan plan;  ///< With ends.
-  sim::stage_trial trial;       ///< If the number of stages was found by one.
+  formats::pipeline_plan plan;  ///< With the ends of its stages.
+  sim::stage_trial trial;       ///< Set if a trial found the number of stages.
   std::vector<std::vector<batching::stage_point>> stages;
   std::vector<batching::stage_point> copies;
   batching::copy_rule copy;
 };
 
-/// Whether requests of a model may be shorter than its inputs, and how long they are at most.
+/// The maximum length of a model's requests if they may be shorter than its inputs; else 0.
 inline std::uint32_t largest_size(const runtime::model_interface& m) {
   if (m.has_sizes()) return m.max_size;
   return models::has_sizes(m) ? static_cast<std::uint32_t>(m.inputs.front().count()) : 0;
 }
 
-/// @param max_batch Of its rows.  @param measure `measure(sizes)` gives the `measured_stages` of
-/// inputs padded to these sizes.
-/// @throws config_error If the plan's stages or sizes are not those of the model.
+/// @param max_batch Maximum rows in a batch. @param measure `measure(sizes)` returns the
+/// `measured_stages` for inputs padded to these sizes.
+/// @throws config_error If the plan's stages or sizes do not match the model.
 template <class Executor, class Measure>
 pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan plan,
                               models::any_model_factory<Executor>& f, std::uint32_t max_batch,
@@ -100,7 +100,7 @@ pipelined_model make_pipeline(const std::string& name, formats::pipeline_plan pl
   return made;
 }
 
-/// "lenet 2+3": how many operators each stage has.
+/// The number of operators in each stage, for example "lenet 2+3".
 inline std::string describe(const std::string& name, const formats::pipeline_plan& p) {
   std::string text = name + ' ';
   std::size_t from = 0;
@@ -111,7 +111,7 @@ inline std::string describe(const std::string& name, const formats::pipeline_pla
   return text;
 }
 
-/// What was tried to find a number of stages, one line of text; empty if there was no choice.
+/// The numbers of stages that were tried, one line of text; empty if there was no choice.
 inline std::string describe_trial(const std::string& name, const pipelined_model& m) {
   if (m.trial.tried.size() < 2) return {};
   std::string text =
@@ -124,7 +124,7 @@ inline std::string describe_trial(const std::string& name, const pipelined_model
   return text + '\n';
 }
 
-/// Counts what happens to the rows of a model, on the loop's thread.
+/// Counts events of a model's rows, on the loop's thread.
 struct row_counter : batching::null_batch_observer {
   serve::metrics* into = nullptr;
   model_id model;
@@ -151,13 +151,13 @@ template <class Executor>
 using pipelines = engine::executor_backend<Executor, sliced<Executor>,
                                            engine::staged<batching::diversity, row_counter>>;
 
-/// What the backend needs of a model.
+/// The description of a model for the backend.
 template <class Executor>
 typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, duration slo,
                                                      models::any_model_factory<Executor>& f,
                                                      Executor& e, std::uint32_t max_batch,
                                                      row_counter observer) {
-  // The oldest of a row must be done in time though others catch up with it.
+  // The oldest request of a row must meet its deadline although others catch up with the row.
   duration whole = m.copies.back().time;
   for (const auto& stage : m.stages) whole += stage.back().time;
   typename pipelines<Executor>::model_type out{
@@ -172,14 +172,14 @@ typename pipelines<Executor>::model_type instantiate(const pipelined_model& m, d
       .policy = [policies = m.plan.policies](
                     const batching::stage_profile& p) { return batching::diversity{p, policies}; },
       .observer = observer};
-  std::vector<std::uint64_t> there;  // Of the outputs, after each stage.
+  std::vector<std::uint64_t> there;  // Outputs available after each stage.
   for (std::size_t s = 0; s < m.stages.size(); ++s) {
     auto model = f.make(max_batch);
     there.push_back(model->outputs_after(m.plan.ends[s] - 1));
     out.instances.push_back(
         std::make_unique<sliced<Executor>>(e, std::move(model), m.plan.ends, max_batch));
   }
-  // Who wants no more than there is need not wait for the rest.
+  // A request that wants only outputs that are available need not wait for later stages.
   if (std::ranges::any_of(there, [](std::uint64_t outputs) { return outputs != 0; })) {
     out.judge = [there = std::move(there)](const engine::tensor_request& r, std::uint32_t stage,
                                            std::span<const std::byte>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a server with a plan knows of its partitions: which models lie where, for its metrics.
+/// Where the models of a server with a plan are placed, for its metrics.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -28,15 +28,15 @@
 
 namespace cohort::inference {
 
-/// The engine's devices are partitions here, and its models instances: this tells whose they are.
-/// Thread safety: `model_of`, `device_of` and `changed` from any thread, of what was noted before;
-/// the rest from the thread that carries out plans.
+/// Maps the engine's devices and models, which with a plan are partitions and instances, to the
+/// devices and models that they belong to. Thread safety: `model_of`, `device_of` and `changed`
+/// from any thread, for ids noted before; the rest from the thread that carries out plans.
 class placements {
  public:
-  /// Models, and partitions, at one time.
+  /// Maximum instances, and maximum partitions, at one time.
   static constexpr std::size_t most = 4096;
 
-  /// @param names Of the models. @param counters Outlives it.
+  /// @param names Names of the models. @param counters Must outlive this.
   placements(std::vector<std::string> names, serve::metrics& counters)
       : names_{std::move(names)},
         counters_{counters},
@@ -50,7 +50,7 @@ class placements {
     return device_id{devices_[partition.index()].load(std::memory_order_relaxed)};
   }
 
-  /// @throws resource_error Above `most`.
+  /// @throws resource_error If there are more than `most`.
   void made(device_id partition, device_id device, device_share size) {
     if (partition.index() >= most) throw resource_error{"plan: too many partitions at one time"};
     devices_[partition.index()].store(device.value(), std::memory_order_relaxed);
@@ -68,7 +68,7 @@ class placements {
       counters_.device_state.remove(labels_of(partition, s));
     }
   }
-  /// Of a partition that may have gone meanwhile. Any thread.
+  /// A partition's state has changed; the partition may have gone meanwhile. Any thread.
   void changed(device_id partition, engine::device_state now) const {
     const std::lock_guard lock{states_mutex_};
     if (partition.index() < is_there_.size() && is_there_[partition.index()]) show(partition, now);
@@ -84,7 +84,7 @@ class placements {
                       sizes_[at->partition.index()].percent());
     loaded_.erase(at);
   }
-  /// Requests of the model go to these instances now.
+  /// The model's requests now go to these instances.
   void routed(model_id model, std::span<const engine::route> routes) {
     for (const place& p : loaded_) {
       if (p.model != model) continue;
@@ -123,11 +123,11 @@ class placements {
   std::unique_ptr<std::atomic<std::uint32_t>[]> devices_;  // By partition.
   std::vector<device_share> sizes_;                        // By partition.
   std::vector<place> loaded_;
-  mutable std::mutex states_mutex_;  // Guards what follows, and the gauge of states.
+  mutable std::mutex states_mutex_;  // Guards the next member and the gauge of states.
   std::vector<bool> is_there_;       // By partition.
 };
 
-/// A plan host that notes what it does. @tparam Host `plan_host`.
+/// A plan host that records its actions in `placements`. @tparam Host Models `plan_host`.
 template <engine::plan_host Host>
 class noting_host {
  public:
@@ -162,7 +162,7 @@ class noting_host {
   placements& notes_;
 };
 
-/// A router that notes where it sends requests.
+/// A router that records its routes in `placements`.
 class noting_router : public engine::plan_router {
  public:
   noting_router(std::size_t models, placements& notes) : plan_router{models}, notes_{notes} {}
@@ -175,7 +175,7 @@ class noting_router : public engine::plan_router {
   placements& notes_;
 };
 
-/// Counts batches under the names of models and devices instead of instances and partitions.
+/// Counts batches by model and device instead of instance and partition.
 struct placements_observer : null_observer {
   serve::metrics* into = nullptr;
   const placements* notes = nullptr;
@@ -193,7 +193,7 @@ struct placements_observer : null_observer {
     into->retries.add(1, notes->model_of(r.model).index());
   }
   void stray_end() const noexcept { into->stray_ends.add(1); }
-  /// A partition; its GPU's other ones may be well.
+  /// Only the partition changes: others on its GPU may be healthy.
   void device_changed(device_id d, engine::device_state s, std::string_view why,
                       time_point) const noexcept {
     const device_id gpu = notes->device_of(d);
@@ -201,7 +201,7 @@ struct placements_observer : null_observer {
     try {
       notes->changed(d, s);
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-      // There is no memory for it; the log has it.
+      // No memory for it; the log has it.
     }
     log_device(gpu, s, why, d);
   }

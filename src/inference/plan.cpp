@@ -79,8 +79,8 @@ served_plan read_plan(const options& o) try {
       packers.all().end()) {
     formats::fail(o.plan + ": $.algorithm", formats::quote_short(packer), packers.names());
   }
-  // A plan that does not fit at once is looked for about ten times; half a period is enough for
-  // all.
+  // The packer tries about ten times if a plan does not fit at once; all tries together may take
+  // half a period.
   const double limit_s = o.replan_period_s > 0 ? std::min(10.0, o.replan_period_s / 20) : 10;
   registry::packer_options how{
       .algorithm = packer,
@@ -111,7 +111,7 @@ served_plan read_plan(const options& o) try {
     throw config_error{fmt::format("--max-batch: got {}, expected at least {}, as {} has",
                                    p.max_batch, planned, o.plan)};
   }
-  // A profile that was measured again may miss by little: served all the same, and said.
+  // A profile that was measured again may miss the SLO slightly: serve it, and warn.
   const auto broken = packing::verify(
       *p.grid,
       {.gpus = d.gpus, .rule = p.schedule.rule, .memory_mb = d.memory_mb, .rates_rps = d.rates_rps},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The plan that a server serves, as `cohort pack --json` printed it, with its profiles.
+/// The plan that a server carries out, printed by `cohort pack --json`, with its profiles.
 #pragma once
 
 #include <cohort/core/ids.hpp>
@@ -24,37 +24,37 @@
 
 namespace cohort::inference {
 
-/// A plan with the profiles that it was made for.
+/// A plan with the profiles that it was made from.
 struct served_plan {
   formats::profile_dir profiles;
   formats::schedule schedule;
   std::shared_ptr<const packing::latency_grid> grid;
   registry::pack_algorithm algorithm;
-  /// By model of the folder: whether the plan serves it, and so plans to come must.
+  /// By model of the folder: whether this plan, and thus each later one, serves it.
   std::vector<bool> is_served;
-  std::uint32_t max_batch = 1;  ///< Largest batch that is run: --max-batch, or the measured ones.
-  /// By model of the folder: its largest batch, and how long a request waits for others at most;
-  /// `max_batch` and `unbounded` where no config.pbtxt says less.
+  std::uint32_t max_batch = 1;  ///< Largest batch: --max-batch, or the largest measured.
+  /// By model of the folder: its largest batch, and the longest time that a request waits for
+  /// others; `max_batch` and `unbounded` unless config.pbtxt sets less.
   std::vector<std::uint32_t> most_batch{};
   std::vector<duration> longest_wait{};
-  std::string notes;  ///< What is odd about it, in whole lines; may be empty.
+  std::string notes;  ///< Notes on oddities of the plan, in whole lines; may be empty.
 
-  /// The models that are served, in the folder's order.
+  /// The served models in the folder's order.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] packing::transition_limits limits() const;
-  /// Latencies on a partition, each `factor` times the measured one.
+  /// Latencies on a partition: `factor` times the measured ones.
   [[nodiscard]] latency_curve latency(model_id model, device_share size, double factor) const;
   /// The largest partition that the plan gives the model.
   [[nodiscard]] device_share largest_size(std::size_t model) const;
-  /// What keeps the models that it serves a place in the plans to come: a request a period each,
-  /// but not more than one a second.
+  /// The smallest rates to plan for, so that served models keep a place in later plans: one request
+  /// per period each, but at most one per second.
   [[nodiscard]] std::vector<double> least_rps(duration period) const;
-  /// Plans anew, by the packer of the plan.
+  /// Makes a new plan with the packer of this one.
   [[nodiscard]] packing::packing_result pack(const packing::packing_problem& problem) const;
 };
 
-/// Reads `o.plan` and `o.profile_dir`.
-/// @throws config_error If one cannot be read or they disagree.
+/// Reads the files `o.plan` and `o.profile_dir`.
+/// @throws config_error If one of them cannot be read or they disagree.
 [[nodiscard]] served_plan read_plan(const options& o);
 
 }  // namespace cohort::inference

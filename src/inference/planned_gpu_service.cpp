@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The service with a plan on GPUs: partitions are green contexts.
+// The service with a plan on GPUs, where partitions are green contexts.
 #include <cohort/runtime/cuda/device.hpp>
 #include <cohort/runtime/cuda/executor.hpp>
 #include <cohort/runtime/cuda/partition.hpp>
@@ -19,7 +19,7 @@ std::unique_ptr<model_service> make_planned_gpu_service(const options& o,
     throw config_error{fmt::format("--plan: {}: $.gpus: got {}, expected at most {}", o.plan,
                                    plan.schedule.demand.gpus, found.size())};
   }
-  // Plans count in percent, devices in steps.
+  // Plans count shares in percent, devices in steps.
   const runtime::cuda::device_description& first = found.front();
   std::string shares;
   for (const std::uint32_t pct : plan.schedule.demand.sizes) {

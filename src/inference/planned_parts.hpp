@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How the server puts a plan, an engine, a backend and models together, for one kind of executor.
+/// Combines a plan, an engine, a backend and models, for one kind of executor.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,9 +18,9 @@
 
 namespace cohort::inference {
 
-/// The models of a plan as the server names them, with the latencies that delays are checked
-/// against.
-/// @param make `make(name, latency)` gives all of a model but its SLO.
+/// The models of a plan under the server's names, with the latencies that network delays are
+/// checked against.
+/// @param make `make(name, latency)` returns a model without its SLO.
 template <class Make>
 std::vector<prepared_model> prepare_planned(const served_plan& p, double factor, Make make) {
   std::vector<prepared_model> out;
@@ -33,7 +33,7 @@ std::vector<prepared_model> prepare_planned(const served_plan& p, double factor,
   return out;
 }
 
-/// How a partition schedules a model. One too small for the SLO gets one that it can keep.
+/// How a partition schedules a model. One too small for the SLO gets an SLO that it can meet.
 inline engine::model_config configure(const served_plan& p, model_id model, device_share size,
                                       double factor, const deferred::network_delays& d,
                                       std::uint32_t queue_capacity) {
@@ -47,9 +47,9 @@ inline engine::model_config configure(const served_plan& p, model_id model, devi
           .is_repeatable = true};
 }
 
-/// The service over a backend.
-/// @param load `load(backend, model, gpu, size)` gives what the backend runs, its `prepared_model`.
-/// @param factor On the measured latencies.
+/// Serves a plan with a backend.
+/// @param load `load(backend, model, gpu, size)` returns the backend's `prepared_model`.
+/// @param factor Multiplies the measured latencies.
 template <class Backend, class Load>
 std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<const served_plan> plan,
                                           std::string description,
@@ -80,11 +80,11 @@ std::unique_ptr<model_service> serve_plan(const options& o, std::shared_ptr<cons
   });
 }
 
-/// A line for each gpu-let: "plan: 50 % of device 0: lenet 20.0/s, bert_mini 5.0/s".
+/// One line per gpu-let: "plan: 50 % of device 0: lenet 20.0/s, bert_mini 5.0/s".
 std::string describe(const served_plan& p);
 
-/// What outlives a backend: an executor for each device, some of which may be the same one, and the
-/// models' weights on each.
+/// Resources that must outlive the backend: an executor for each device (devices may share one) and
+/// the models' weights on each executor.
 template <class Executor>
 struct planned_resources {
   using factory = models::any_model_factory<Executor>;
@@ -104,8 +104,8 @@ struct planned_parts : planned_resources<Executor>, Backend {
       : planned_resources<Executor>{std::move(r)}, Backend{this->by_device()} {}
 };
 
-/// The service on executors that compute.
-/// @param make_factory As `staged_parts::make_factory`.
+/// The service with a plan on executors that compute.
+/// @param make_factory As in `staged_parts::make_factory`.
 template <class Executor>
 std::unique_ptr<model_service> make_planned_staged_service(
     const options& o, std::shared_ptr<const served_plan> plan, std::span<const std::string> known,

@@ -18,8 +18,8 @@
 namespace cohort::inference {
 namespace {
 
-/// What config.pbtxt says of the models that are served holds under a plan, too, but for the SLO,
-/// which the plan was made for: that, and batches that it counts on and does not get, are said.
+/// Applies the config.pbtxt of each served model, except its SLO, which the plan has fixed. Warns
+/// of a different SLO, and of batches that the plan relies on but the configuration forbids.
 void follow_configs(served_plan& p, const std::string& repository) {
   for (const formats::repository_model& r : formats::scan_repository(repository)) {
     const auto m = p.profiles.find(r.name);
@@ -115,8 +115,8 @@ std::unique_ptr<model_service> make_planned_host_service(const options& o,
                fmt::format("host: a partition is one thread, kept to its share of {} cores:{}\n",
                            cores, shares) +
                plan.notes;
-  // While plans change there may be the partitions of both. As in a service without a plan, some
-  // tens of MB for each 16 of batch.
+  // While plans change, the partitions of both may exist. As in a service without a plan, each
+  // instance takes some tens of MB for 16 rows of batch.
   const std::size_t instances =
       std::size_t{2} * devices * plan.schedule.demand.max_gpulets_per_gpu * plan.names().size();
   const std::size_t pool = (std::size_t{64} << 20U) +

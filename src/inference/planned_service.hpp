@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The service whose models lie where a plan says, and follow their load from plan to plan.
+/// The service that places models by a plan and makes new plans as their load changes.
 #pragma once
 
 #include <cohort/core/clock.hpp>
@@ -31,13 +31,13 @@
 
 namespace cohort::inference {
 
-/// The engine over one scheduler and one backend, both in pools: one for each partition.
-/// @tparam Loader As for `engine::partition_host`.
+/// An engine with pools of schedulers and backends, one of each per partition.
+/// @tparam Loader As in `engine::partition_host`.
 template <class Scheduler, class Backend, class Loader>
 class planned_service final : public model_service {
  public:
-  /// Puts the plan into service before it returns, but for devices on which a first run hangs.
-  /// @param models Those of the plan, under the ids of its profiles; `backend` lives on.
+  /// Carries out the plan before it returns, except on devices where a first run hangs.
+  /// @param models The plan's models, by the ids of its profiles; `backend` is kept.
   planned_service(std::string description, const options& o,
                   std::shared_ptr<const served_plan> plan, std::vector<served_model> models,
                   Scheduler scheduler, std::unique_ptr<Backend> backend, Loader loader,
@@ -95,8 +95,8 @@ class planned_service final : public model_service {
   ~planned_service() override {
     drain();
     keeper_.join();
-    engine_.join();    // Its last outcomes are counted by members that would be gone.
-    backend_.reset();  // It may be warming up a model, and tells the host of the partitions.
+    engine_.join();    // Counting its last outcomes needs members that are destroyed earlier.
+    backend_.reset();  // It may be warming up a model, and notifies the host of partitions.
   }
 
   [[nodiscard]] const std::vector<served_model>& models() const noexcept override {
@@ -114,7 +114,7 @@ class planned_service final : public model_service {
     const quiet_engine quiet{engine_};
     const auto why = router_.submit(quiet, r, asked);
     if (why != refusal::unknown_model) return why;
-    // The present plan has no place for it; the next one is told of the demand.
+    // The present plan has no place for the model; the next one learns of the demand.
     return is_short_.load(std::memory_order_relaxed) ? refusal::no_device : refusal::queue_full;
   }
   void wake_up() noexcept override { engine_.wake_up(); }
@@ -151,8 +151,8 @@ class planned_service final : public model_service {
   }
 
  private:
-  static constexpr std::chrono::milliseconds step{2};  // Between looks at what a step waits for.
-  static constexpr std::chrono::seconds pause{1};      // Before a step that failed is tried again.
+  static constexpr std::chrono::milliseconds step{2};  // Between two checks of a step's condition.
+  static constexpr std::chrono::seconds pause{1};      // Before a failed step is retried.
 
   struct deliver_and_count {
     planned_service* self;
@@ -161,7 +161,7 @@ class planned_service final : public model_service {
     void operator()(request& r, outcome how) const {
       auto& mine = static_cast<engine::tensor_request&>(r);
       if (how == outcome::failed && mine.moves < most_moves && self->moves(mine)) return;
-      // Whose client has gone has missed nothing, nor who asked for what cannot be computed.
+      // Cancelled requests, and those that cannot be computed, say nothing about the plan.
       if (how != outcome::cancelled && !mine.is_unfit)
         self->follower_.ended(how == outcome::completed);
       listener->ended(mine, how);
@@ -177,7 +177,7 @@ class planned_service final : public model_service {
   using core_type = engine::basic_engine_core<Scheduler, placements_observer>;
   using engine_type =
       engine::basic_engine<core_type, Backend, engine::inline_completion<deliver_and_count>>;
-  /// For the router, so that `wake_up` is what wakes the engine.
+  /// For the router: submits without a wake-up, which `wake_up` does.
   struct quiet_engine {
     engine_type& of;
     std::optional<refusal> submit(request& r) const noexcept { return of.submit_quietly(r); }
@@ -197,14 +197,14 @@ class planned_service final : public model_service {
     return o.replan_period_s > 0 ? from_seconds(o.replan_period_s) : std::chrono::seconds{20};
   }
 
-  /// What a partition fails, or has when it is out of service, goes to others of its model.
+  /// Makes a partition that fails hand its requests back, for others of the same model.
   static engine::health_options handing_back(engine::health_options o) {
     o.hands_back = true;
     o.retries = 0;
     return o;
   }
-  /// @returns Whether another instance takes what a partition failed, once, or what one that is out
-  /// of service gave up.
+  /// @returns Whether another instance takes the request: once if a partition failed it, or if its
+  /// partition went out of service.
   bool moves(engine::tensor_request& r) {
     if (!engine::may_move(r, engine_.has_device(r.model), r.was_failed)) return false;
     const model_id asked = places_.model_of(r.model);
@@ -215,7 +215,7 @@ class planned_service final : public model_service {
     return true;
   }
 
-  /// The thread that plans and loads. It stops before the engine drains, which it asks for things.
+  /// The thread that plans and loads. It stops before the engine drains, as it uses that.
   void keep() {
     std::string said;
     std::unique_lock lock{mutex_};
@@ -244,7 +244,7 @@ class planned_service final : public model_service {
     engine_.drain();
   }
 
-  /// What a new plan does not serve, and whom it interrupts.
+  /// Logs the models that a new plan does not serve, and those that it interrupts.
   void tell_of_plan() {
     counters_.planned(false);
     const auto name = [this](std::size_t m) -> const std::string& {
@@ -264,7 +264,7 @@ class planned_service final : public model_service {
     }
   }
 
-  /// Whom plans do without from now on, and why; or do no more.
+  /// Logs the devices that plans avoid from now on, and why, or use again.
   void tell_of_devices() {
     const std::vector<engine::sick_partition> sick = follower_.sick();
     hanging_first_runs_ =
@@ -319,9 +319,9 @@ class planned_service final : public model_service {
   std::mutex mutex_;
   std::condition_variable woken_;
   std::atomic<bool> is_draining_{false};
-  std::vector<device_id> set_aside_;                // As was told.
-  std::atomic<bool> is_short_{false};               // Plans do without a device.
-  std::atomic<std::size_t> hanging_first_runs_{0};  // Of which the engine does not know.
+  std::vector<device_id> set_aside_;                // As logged.
+  std::atomic<bool> is_short_{false};               // Plans avoid a device.
+  std::atomic<std::size_t> hanging_first_runs_{0};  // Unknown to the engine.
   std::thread keeper_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How the server makes models ready that run on an executor: loads them, finds out how long they
-/// take, and gives them SLOs. Included by the sources that do so for one kind of executor each.
+/// Prepares the server's models on an executor: loads them, measures their latencies, and sets
+/// their SLOs. Included by the sources that do so for one kind of executor each.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -33,20 +33,20 @@
 
 namespace cohort::inference {
 
-/// A model before it has an id.
+/// A model without an id.
 struct prepared_model {
   serve::model_meta meta;
   bool has_sizes = false;
   latency_curve latency;
-  formats::start_key key{};  ///< Of its profile; empty if none is kept.
-  bool holds = false;        ///< Its profile was kept, and was found to hold.
-  std::string config{};      ///< As of `served_model`.
+  formats::start_key key{};  ///< Key of its profile; empty if none is kept.
+  bool holds = false;        ///< Its profile was kept and is still valid.
+  std::string config{};      ///< As in `served_model`.
 };
 
-/// What `prepare` has made of the options.
+/// The result of `prepare`.
 struct prepared_models {
   std::vector<prepared_model> models;
-  registry::policy policy;  ///< Starts with the settings that were found best before.
+  registry::policy policy;  ///< Starts with the best settings of earlier starts.
   std::optional<kept_settings> settings;
   std::shared_ptr<start_cache> cache;
   std::string notes;
@@ -64,23 +64,23 @@ inline void check_names(const options& o, const std::vector<std::string>& known)
   for (const auto& [m, file] : o.weights) check("--weights", m);
 }
 
-/// Gives the factory of a model, from a file of weights or generated if the path is empty.
+/// Makes a model's factory from a file of weights, or with random weights if the path is empty.
 template <class Executor>
 using make_factory_function = std::function<std::unique_ptr<models::any_model_factory<Executor>>(
     const std::string& name, Executor& e, const std::string& weights)>;
 
-/// What a server of staged models needs beyond its options.
+/// Inputs of a server of staged models, besides its options.
 template <class Executor>
 struct staged_parts {
   std::string description;
   std::string platform;
-  std::string machine;  ///< What decides how long its work takes, as far as it is known.
+  std::string machine;  ///< Describes the hardware as far as it affects latencies.
   std::unique_ptr<Executor> executor;
   unsigned devices;
   make_factory_function<Executor> make_factory;
 };
 
-/// Has the policy start with the settings that are kept for such a server, if it was told none.
+/// Starts the policy with the settings kept for such a server, unless the user gave some.
 inline void warm_settings(prepared_models& p, const options& o, const std::string& platform,
                           const std::string& machine, unsigned devices,
                           const std::shared_ptr<start_cache>& cache) {
@@ -108,19 +108,19 @@ inline std::vector<std::string> chosen_models(const options& o,
   return {by_default.begin(), by_default.end()};
 }
 
-/// An executor and the weights on it: what outlives a backend.
+/// An executor and the weights on it, which must outlive the backend.
 template <class Executor>
 struct resources {
   std::unique_ptr<Executor> executor;
   std::vector<std::unique_ptr<models::any_model_factory<Executor>>> factories;
 };
-/// A model's latencies as they were measured.
+/// The measured latencies of a model.
 struct profile_points {
   std::vector<latency_point> expected;
   std::vector<latency_point> least;
 };
 
-/// Of a model, as a folder has them. @throws config_error If it has none, or bad ones.
+/// Reads a model's profile from a folder. @throws config_error If it is missing or not valid.
 inline std::vector<latency_point> given_profile(const std::string& dir, const std::string& name) {
   formats::warnings repairs;
   try {
@@ -132,10 +132,9 @@ inline std::vector<latency_point> given_profile(const std::string& dir, const st
   }
 }
 
-/// Gives SLOs to those that have none, which are aims: no request is given up for them.
-/// @param slower As `default_slo_of` has it.  @param least Of
-/// what is given.
-/// @returns Why, a line for each.
+/// Sets the SLOs of models without one. They are only targets: no request is dropped for them.
+/// @param slower As in `default_slo_of`. @param least Minimum of these SLOs.
+/// @returns The reasons, one line for each.
 inline std::string set_default_slos(std::vector<prepared_model>& models,
                                     const std::vector<profile_points>& points,
                                     std::uint32_t capacity, double slower,
@@ -153,7 +152,7 @@ inline std::string set_default_slos(std::vector<prepared_model>& models,
   return lines;
 }
 
-/// Where the profiles of these models are from, a line for each kind.
+/// The sources of these models' profiles, one line per source.
 inline std::string describe_profiles(const std::vector<std::string>& kept,
                                      const std::vector<std::string>& measured,
                                      const start_cache& cache) {
@@ -166,8 +165,8 @@ inline std::string describe_profiles(const std::vector<std::string>& kept,
   return lines;
 }
 
-/// Loads the models into `made`, and measures them unless their profiles are known.
-/// @param capacity Of the devices, for what batches aim at.
+/// Loads the models into `made`, and measures those without a known profile.
+/// @param capacity Batches that share a device, for the default SLOs.
 template <class Executor>
 prepared_models prepare(const options& o, const std::vector<std::string>& names,
                         const staged_parts<Executor>& with, resources<Executor>& made,
@@ -219,7 +218,7 @@ prepared_models prepare(const options& o, const std::vector<std::string>& names,
          .holds = holds});
     profiles.push_back(std::move(points));
   }
-  // On machines that do other things, too, medians are up to 1.4 times what is measured at best.
+  // On machines with other work, medians are up to 1.4 times the shortest times.
   out.notes = set_default_slos(out.models, profiles, capacity, std::max(1.5, o.profile_margin));
   out.notes += describe_profiles(kept, measured, *cache) + repairs;
   if (cache->is_on()) warm_settings(out, o, with.platform, with.machine, with.devices, cache);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Measuring how long a model's batches take, a little at a time.
+/// Measures the latencies of a model's batches in small steps.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -21,11 +21,11 @@
 
 namespace cohort::inference {
 
-/// Measures batches of 1, 2, 4, ... and the largest in turns: what disturbs one turn disturbs all
+/// Measures batches of 1, 2, 4, ... and the largest in rotation, so that a disturbance affects all
 /// sizes alike. Not for the threads that serve.
 class profile_run {
  public:
-  /// @param repeats Turns that count, after one that warms; at least 1. @param stop Outlives it.
+  /// @param repeats Measured rounds after one warm-up; at least 1. @param stop Must outlive this.
   /// @throws resource_error If the executor has no memory left for the rows.
   profile_run(runtime::host_executor& e, models::host_model_factory& f, std::uint32_t max_batch,
               int repeats, models::run_stop* stop)
@@ -36,18 +36,18 @@ class profile_run {
         least_(sizes_.size(), std::numeric_limits<double>::infinity()),
         steps_{static_cast<std::size_t>(repeats + 1) * sizes_.size()} {}
 
-  /// Runs one batch. @returns Whether all is measured. @throws device_error If the model fails.
+  /// Runs one batch. @returns Whether all are measured. @throws device_error If the model fails.
   bool step() {
     const std::size_t i = next_ % sizes_.size();
     const engine::measurement m = model_.run(stream_, sizes_[i]);
-    if (next_ >= sizes_.size()) {  // The first turn warms.
+    if (next_ >= sizes_.size()) {  // The first round is the warm-up.
       ms_[i].push_back(to_ms(m.whole));
       least_[i] = std::min(least_[i], to_ms(m.busy));
     }
     ++next_;
     return next_ >= steps_;
   }
-  /// Once `step` has said so.
+  /// Call it after `step` has returned true.
   [[nodiscard]] std::vector<formats::kept_point> points() const {
     std::vector<formats::kept_point> all;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the protocol asks of a repository: its index, and to load and unload models.
+// The protocol's calls to a repository: its index, and loading and unloading models.
 #include "infer_app.hpp"
 
 #include <cohort/serve/http.hpp>
@@ -38,7 +38,7 @@ std::string write_index(const std::vector<repository_entry>& all) {
   return '[' + list + ']';
 }
 
-/// Of a server whose models stay.
+/// The index of a server with fixed models.
 std::vector<repository_entry> fixed_models(const model_catalog& catalog) {
   std::vector<repository_entry> all;
   for (const auto& m : catalog.all()) all.push_back({m->meta.name, m->meta.version, "READY", ""});
@@ -55,13 +55,13 @@ void infer_app::ask_repository(const serve::http_request& request,
   }
   std::string_view rest = request.path.substr(std::string_view{"/v2/repository/"}.size());
   model_repository* const models = models_->repository();
-  // Whoever asked is told on this thread, when the repository has done it on its own.
+  // The repository reports on its own thread; the caller is answered on this one.
   const auto told = [this, answer](int status, const std::string& why_not) {
     http_.post([answer, status, why_not] {
       answer(status == 200 ? serve::http_reply{.body = "{}"} : error_reply(status, why_not));
     });
   };
-  // What the body asks; if nothing can be made of it, the client has been told.
+  // Parses the body. If that fails, the client has been answered.
   const auto read = [&](serve::repository_call call) -> std::optional<serve::repository_request> {
     auto asked = serve::parse_repository_request(call, request.body);
     if (const auto* const e = std::get_if<serve::protocol_error>(&asked)) {
@@ -102,7 +102,7 @@ void infer_app::ask_repository(const serve::http_request& request,
         if (!asked->files.empty()) {
           auto sent = std::make_shared<model_upload>(std::move(asked->files),
                                                      serve::held_bytes{http_.memory()});
-          // As text and decoded.
+          // Text and decoded content.
           const std::size_t bytes = 2 * request.body.size();
           if (!sent->memory.resize(bytes)) {
             const auto [status, why] = http_.why_no_memory(bytes);

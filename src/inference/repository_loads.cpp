@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a repository does on threads that may hang: loading and measuring models.
+// The repository's work on threads that may hang: loading and measuring models.
 #include "repository_service.hpp"
 
 #include <cohort/core/clock.hpp>
@@ -30,13 +30,13 @@
 namespace cohort::inference {
 namespace {
 
-/// What a request is taken to last of which nothing is known, until some have run.
+/// Assumed time of a request before any has run, in milliseconds.
 constexpr double unknown_ms = 10;
 
 }  // namespace
 
-/// One at a time, as they are timed; but one that is slow holds up neither another one nor the
-/// start. With as many slow ones as may run the rest are queued behind them.
+/// Loads one model at a time, because they are timed. A slow one delays neither the others nor the
+/// start, but once the maximum number of loads is running slowly, the rest wait for them.
 void repository_service::load_all(const std::vector<std::string>& names) {
   std::vector<std::future<void>> slow;
   const auto has_ended = [](const std::future<void>& f) {
@@ -54,7 +54,7 @@ void repository_service::load_all(const std::vector<std::string>& names) {
     slow.push_back(told->get_future());
     const bool has_room = slow.size() <= load_limits{}.at_once;
     if (options_.exit_on_error) {
-      slow.back().wait();  // Then nothing is served while models are still to come.
+      slow.back().wait();  // With exit_on_error nothing is served before all models are loaded.
     } else if (has_room) {
       slow.back().wait_for(load_limits{}.slow);
     }
@@ -72,8 +72,8 @@ void repository_service::ask_load(const std::string& name, load_source from, ans
   begin_loads();
 }
 
-/// Loads a model that is not served, or waits for the load of it that is under way.
-/// @param is_known As of `logged`.
+/// Loads a model that is not served, or waits for its load if one is running.
+/// @param is_known As in `logged`.
 void repository_service::need(const std::string& name, bool is_known, answer done) {
   if (is_served(name)) return done(200, {});
   if (const auto at = loads_.find(name); at != loads_.end() && at->second.done) {
@@ -97,8 +97,8 @@ std::set<std::string> repository_service::missing_steps(const served_model& m) c
   return all;
 }
 
-/// Loads the models that an ensemble lacks. It stays if one of them fails, and can be asked once
-/// that one is there.
+/// Loads the models that an ensemble lacks. If one fails the ensemble stays, and answers requests
+/// once that model is loaded.
 void repository_service::need_steps(const std::string& name, answer done) {
   std::set<std::string> missing;
   for (const auto& m : catalog_.versions(name)) missing.merge(missing_steps(*m));
@@ -154,7 +154,7 @@ void repository_service::show_loads() {
   counters_.loads_abandoned.set(static_cast<double>(abandoned_));
 }
 
-/// Gives up what has taken too long, and begins what there is room for.
+/// Abandons loads that have taken too long, and begins those that there is room for.
 void repository_service::look_at_time() {
   const time_point now = steady_clock{}.now();
   for (const std::string& name : table_.slow(now)) {
@@ -181,7 +181,7 @@ void repository_service::look_at_time() {
   begin_loads();
 }
 
-/// Whoever waits for the load is told why nobody does any more.
+/// Abandons a load, and tells its callers why.
 void repository_service::abandon(const std::string& name, int status, const std::string& why) {
   if (!table_.abandon(name)) return;
   load_job& job = loads_.at(name);
@@ -190,7 +190,7 @@ void repository_service::abandon(const std::string& name, int status, const std:
     loads_.erase(name);
   } else {
     give_up(job.number);
-    job.result.reset();  // It is freed on the job's thread.
+    job.result.reset();  // The job's thread frees it.
   }
   show_loads();
   done(status, why);
@@ -204,7 +204,7 @@ void repository_service::give_up(std::uint64_t job) {
 void repository_service::await_loads() {
   constexpr std::chrono::seconds patience{1};
   std::promise<time_point> told;
-  later([&] { told.set_value(given_up_); });  // When it has left.
+  later([&] { told.set_value(given_up_); });  // After `leave` has been carried out.
   const duration left = told.get_future().get() + patience - steady_clock{}.now();
   std::unique_lock lock{mutex_};
   job_ended_.wait_for(lock, left, [this] { return abandoned_ == 0; });
@@ -222,7 +222,7 @@ void repository_service::job_is_over(std::uint64_t number) {
   }
   const auto at = std::ranges::find(loads_, number, [](const auto& l) { return l.second.number; });
   if (at != loads_.end()) return load_is_over(at);
-  show_loads();  // Of a measurement that was given up.
+  show_loads();  // The job was an abandoned measurement.
 }
 
 void repository_service::load_is_over(std::map<std::string, load_job>::iterator which) {
@@ -230,7 +230,7 @@ void repository_service::load_is_over(std::map<std::string, load_job>::iterator 
   const std::string& name = over.key();
   const load_job& job = over.mapped();
   const load_table::load was = table_.end(name);
-  show_loads();  // First: who is told may look.
+  show_loads();  // First, because callers may look at it once they are told.
   if (was.is == load_table::phase::abandoned) {
     if (is_leaving_) return;
     const double seconds = to_seconds(steady_clock{}.now() - was.since);
@@ -259,13 +259,13 @@ void repository_service::load_is_over(std::map<std::string, load_job>::iterator 
   }
 }
 
-/// All versions of a model that are to be served, or why not.
+/// Opens all versions of a model that are to be served, or says why not.
 repository_service::opened_model repository_service::open(const std::string& name,
                                                           const load_source& from,
                                                           models::run_stop& stop) {
   opened_model found;
   try {
-    std::optional<upload_folder> sent;  // Nothing reads it once the model is open.
+    std::optional<upload_folder> sent;  // No longer read once the model is open.
     if (from.files) sent.emplace(name, *from.files);
     const formats::repository_model m =
         formats::scan_model(sent ? sent->path() : options_.repository, name, from.config);
@@ -282,7 +282,7 @@ repository_service::opened_model repository_service::open(const std::string& nam
   return found;
 }
 
-/// A version, ready but for the engine. Whatever is wrong is thrown.
+/// Opens a version, ready for the engine. Throws on any problem.
 repository_service::opened_version repository_service::open(const formats::repository_model& m,
                                                             const formats::model_version& v,
                                                             models::run_stop& stop) {
@@ -293,7 +293,7 @@ repository_service::opened_version repository_service::open(const formats::repos
           m.name, m.config && m.config->memory_bytes ? *m.config->memory_bytes : v.bytes),
       .points = {}};
   o.loaded = load_version(m, v, with_, *executor_, &stop);
-  // Of the configuration alone all was told before; some shows only beside the model.
+  // Notes on the configuration alone are logged already; others need the model.
   const std::vector<std::string> told = notes_on(m, with_, options_);
   for (const std::string& note : o.loaded.config.ignored) {
     if (std::ranges::find(told, note) == told.end()) serve::log_warning(note);
@@ -312,7 +312,7 @@ repository_service::opened_version repository_service::open(const formats::repos
   return o;
 }
 
-/// Of an earlier start, if it holds; else empty.
+/// The profile of an earlier start, if it is still valid; else empty.
 std::vector<formats::kept_point> repository_service::kept_profile(const loaded_version& v,
                                                                   models::run_stop& stop) {
   if (!cache_.is_on()) return {};
@@ -325,7 +325,7 @@ std::vector<formats::kept_point> repository_service::kept_profile(const loaded_v
   return {};
 }
 
-/// How long one row takes, at best of a few.
+/// The shortest time of one row in a few runs.
 double repository_service::row_ms(models::host_model_factory& f, const std::string& file,
                                   models::run_stop& stop) try {
   models::measured_model<runtime::host_executor> one{*executor_, f, 1, 0, &stop};
@@ -340,8 +340,8 @@ double repository_service::row_ms(models::host_model_factory& f, const std::stri
                   e.what(), f.info().max_size)};
 }
 
-/// Begins one batch of the model that is being measured, or of the next one, where no load is to be
-/// disturbed.
+/// Begins one batch of the model being measured, or of the next one, unless that would disturb a
+/// load.
 void repository_service::measure_some() {
   const bool is_busy = measuring_job_ != 0 || table_.count(load_table::phase::running) > 0;
   if (!is_ready_ || is_leaving_ || is_busy || abandoned_ >= load_limits{}.abandoned) return;
@@ -366,7 +366,7 @@ void repository_service::measure_some() {
   });
 }
 
-/// The batch that `measure_some` has begun is over.
+/// The batch that `measure_some` began has ended.
 void repository_service::measured_some() {
   if (measuring_->why.empty() && !measuring_->is_over) return;
   const std::shared_ptr<measurement> m = std::move(measuring_);
@@ -379,19 +379,19 @@ void repository_service::measured_some() {
   }
 }
 
-/// It goes on in small batches, with what is known of those.
+/// A measurement has failed: the model continues with small batches and their known latency.
 void repository_service::not_measured(instance& i, const std::string& why) {
   serve::log_warning(fmt::format("model '{}': cannot be measured: {}", i.how.name, why));
   i.points = {{1, to_ms(i.how.latency(1)), to_ms(i.how.latency(1))}};
 }
 
-/// When the next look at the folder is due; nothing: none is, or one is under way.
+/// When the next look at the folder is due; nothing: none is, or one is running.
 std::optional<time_point> repository_service::next_poll() const {
   const bool waits = options_.repository_poll_s > 0 && is_ready_ && !is_leaving_;
   return waits && polling_job_ == 0 ? std::optional{next_poll_} : std::nullopt;
 }
 
-/// Begins a look at the folder when it is time: a folder of a network may take long, too.
+/// Begins a look at the folder when it is due; on a thread, as a network folder may be slow.
 void repository_service::poll() {
   const time_point now = steady_clock{}.now();
   if (const auto at = next_poll(); !at || *at > now) return;
@@ -413,7 +413,7 @@ repository_service::look repository_service::look_at_folder() const {
   return found;
 }
 
-/// The look that `poll` has begun is over.
+/// The look that `poll` began has ended.
 void repository_service::polled() {
   next_poll_ = steady_clock{}.now() + from_seconds(options_.repository_poll_s);
   const std::shared_ptr<look> found = std::exchange(polling_, nullptr);
@@ -428,14 +428,14 @@ void repository_service::polled() {
   }
   for (const std::string& name : changed.to_load) {
     const answer done = [this, name](int status, const std::string& /*why*/) {
-      const bool is_refused = status == 409 || status == 503;  // It is tried at the next look.
+      const bool is_refused = status == 409 || status == 503;  // Retried at the next look.
       if (const auto at = seen_.find(name); is_refused && at != seen_.end()) at->second.clear();
     };
     ask_load(name, {}, logged(name, true, done));
   }
 }
 
-/// Its versions are not measured any more.
+/// Stops measuring the model's versions.
 void repository_service::stop_measuring(const std::string& name) {
   if (!measuring_ || measuring_->which.first != name) return;
   if (measuring_job_ != 0) give_up(measuring_job_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A repository whose models run as pipelines.
+// Serves the models of a repository as pipelines.
 #include <cohort/core/error.hpp>
 #include <cohort/runtime/host.hpp>
 
@@ -29,7 +29,7 @@ namespace {
 
 using plans_by_name = std::map<std::string, formats::pipeline_plan>;
 
-/// Models of a repository on their way to a service.
+/// Models of a repository that have been opened but are not served yet.
 struct opened_models {
   resources<runtime::host_executor> made;
   prepared_models ready;
@@ -40,8 +40,8 @@ struct opened_models {
   std::uint64_t bytes = 0;
 };
 
-/// As --pipeline says; else as `cohort slice` wrote it beside the model; else nothing, and a trial
-/// will find it.
+/// The plan from --pipeline; else the one that `cohort slice` wrote beside the model; else an empty
+/// one, which a trial fills in.
 formats::pipeline_plan plan_of(const options& o, const std::string& name,
                                const plans_by_name& given) {
   if (const auto at = given.find(name); at != given.end()) return at->second;
@@ -53,7 +53,7 @@ formats::pipeline_plan plan_of(const options& o, const std::string& name,
   return at == found.end() ? formats::pipeline_plan{} : std::move(at->second);
 }
 
-/// The SLO that a configuration asks for; 0: none.
+/// The SLO in a configuration; 0: none.
 duration checked_slo(const loaded_version& v, const latency_curve& latency,
                      std::uint32_t capacity) {
   const duration least = capacity * latency(1);
@@ -68,7 +68,7 @@ duration checked_slo(const loaded_version& v, const latency_curve& latency,
   return v.meta.slo;
 }
 
-/// One model more. Whatever is wrong is thrown, and nothing is added.
+/// Opens one more model. On any problem it throws, and adds nothing.
 void open_one(opened_models& all, const options& o, const formats::repository_model& m,
               const plans_by_name& given, const onnx_backend& with) {
   if (m.versions.empty()) throw config_error{m.problem};
@@ -173,7 +173,7 @@ std::unique_ptr<model_service> make_repository_pipelines(const options& o,
     try {
       open_one(all, o, m, given, with);
     } catch (const std::exception& e) {
-      // The others are served all the same.
+      // The other models are served all the same.
       serve::log_line(serve::severity::error,
                       fmt::format("model '{}' is not served: {}", m.name, e.what()));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What has changed in a folder of models between two looks at it: `changes_between`.
+/// The changes in a folder of models between two looks at it: `changes_between`.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 
 namespace cohort::inference {
 
-/// A look at a folder: by model a text, never empty, that is another one once the model's config,
-/// the versions that it chooses or a file of them was changed.
+/// The state of a folder: for each model a text, never empty, that changes when the model's
+/// configuration, the versions that it selects, or their files change.
 using repository_stamps = std::map<std::string, std::string>;
 
 [[nodiscard]] inline std::string stamp_of(const formats::repository_model& m) {
@@ -24,9 +24,9 @@ using repository_stamps = std::map<std::string, std::string>;
   return all;
 }
 
-/// What a server does that follows its folder. Both by name.
+/// The models to load and unload so that a server follows its folder. Both lists are sorted.
 struct repository_changes {
-  std::vector<std::string> to_load;  ///< New models, and changed ones.
+  std::vector<std::string> to_load;  ///< New and changed models.
   std::vector<std::string> to_unload;
 };
 

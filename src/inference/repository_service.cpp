@@ -21,7 +21,7 @@
 namespace cohort::inference {
 namespace {
 
-/// As long as each row took alone: of a model that nobody has measured yet.
+/// Estimated latencies before a measurement: a batch takes as long as its rows in sequence.
 std::vector<latency_point> one_by_one(double row_ms, std::uint32_t max_batch) {
   std::vector<latency_point> all{{1, from_ms(row_ms)}};
   if (max_batch > 1) all.push_back({max_batch, from_ms(row_ms * max_batch)});
@@ -70,7 +70,7 @@ repository_service::repository_service(const options& o, outcome_listener& liste
     load_all(names);
     for (const auto& shown : catalog_.all()) {
       at_start_.push_back(*shown);
-      at_start_.back().counted.reset();  // They may go before these do.
+      at_start_.back().counted.reset();  // The server may remove them before `at_start_` goes.
       at_start_.back().version.reset();
     }
     later([this] { is_ready_ = true; });
@@ -104,7 +104,7 @@ void repository_service::later(std::function<void()> command) {
   woken_.notify_one();
 }
 
-/// Does what was asked for. Whoever asked is told, also of what it throws.
+/// Runs `work` on the keeper's thread. If it throws, `failed` is called.
 void repository_service::later(const answer& failed, std::function<void()> work) {
   later([failed, work = std::move(work)] {
     try {
@@ -121,8 +121,8 @@ void repository_service::load(const std::string& name, load_source from, answer 
   const answer told = logged(name, false, std::move(done));
   later(told, [this, name, from = std::move(from), told] { ask_load(name, from, told); });
 }
-/// The log is told how a load ends, then whoever asked for it.
-/// @param is_known Whether there is a model of that name: clients invent some.
+/// Logs how a load ends, then calls its caller.
+/// @param is_known Whether the folder has a model of this name: clients may send any.
 repository_service::answer repository_service::logged(const std::string& name, bool is_known,
                                                       answer done) {
   return [this, name, is_known, done = std::move(done), asked = steady_clock{}.now()](
@@ -151,7 +151,7 @@ void repository_service::unload(const std::string& name, answer done) {
                                   versions.empty() ? " while it was being loaded" : ", ", versions,
                                   to_seconds(steady_clock{}.now() - asked)));
     }
-    done(200, {});  // That of one that is not loaded, too, as Triton has it.
+    done(200, {});  // Unloading a model that is not loaded succeeds, as in Triton.
   });
 }
 void repository_service::index(std::function<void(std::vector<repository_entry>)> done,
@@ -209,12 +209,12 @@ void repository_service::count_failed() {
       std::ranges::count_if(problems_, [this](const auto& p) { return !is_served(p.first); }));
 }
 
-/// To the operator, who may know where the folder is.
+/// Reports a problem to the operator, who may see the folder's path.
 void repository_service::report(const std::string& why) const {
   serve::log_line(serve::severity::error, fmt::format("{}: {}", options_.repository, why));
 }
 
-/// Whether --models names it.
+/// Whether --models names it, or is not given.
 bool repository_service::is_chosen(const std::string& name) const {
   return options_.models.empty() || std::ranges::count(options_.models, name) > 0;
 }
@@ -224,7 +224,7 @@ bool repository_service::is_served(const std::string& name) const {
   return at != instances_.end() && at->first.first == name;
 }
 
-/// Those that are served, in words; empty: none.
+/// The versions that are served, as text; empty: none.
 std::string repository_service::versions_of(const std::string& name) const {
   std::string all;
   for (auto at = instances_.lower_bound({name, {}});
@@ -235,7 +235,7 @@ std::string repository_service::versions_of(const std::string& name) const {
   return (all.find(',') == std::string::npos ? "version " : "versions ") + all;
 }
 
-/// What a model or a version of it is counted as, while somebody holds it.
+/// Returns `found`, the owner of the metrics of a model or version. Throws if it is null.
 live_engine::owner repository_service::held(const std::string& name, live_engine::owner found) {
   if (found == nullptr) {
     throw resource_error{
@@ -244,7 +244,7 @@ live_engine::owner repository_service::held(const std::string& name, live_engine
   return found;
 }
 
-/// Of which the engine knows nothing: its models are there on their own.
+/// Makes an ensemble. The engine does not know it, only the models of its steps.
 repository_service::instance repository_service::ensemble_of(opened_version v) {
   loaded_version& loaded = v.loaded;
   loaded.meta.version = fmt::to_string(v.number);
@@ -298,7 +298,7 @@ repository_service::instance repository_service::instance_of(opened_version v) {
              .is_known = !loaded.open || loaded.open->runs.sample() != nullptr};
   i.how.longest_wait = loaded.config.longest_wait();
   if (const std::uint32_t most = loaded.config.queue_size(); most > 0) {
-    // Rows wait here: whatever the bound is, there is room for a request of many.
+    // The queue counts rows, so whatever the limit is, leave room for one largest request.
     i.how.queue_capacity = std::min(i.how.queue_capacity, std::max(most, loaded.most_rows));
   }
   set_slo(i, loaded.meta);
@@ -320,11 +320,11 @@ repository_service::instance repository_service::instance_of(opened_version v) {
   return i;
 }
 
-/// What the configuration says; else nobody is given up, and batches aim at what `default_slo_of`
-/// says.
+/// Sets the configured SLO. Without one, no request is dropped, and batches aim at
+/// `default_slo_of`.
 void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
   const duration possible = engine_->least_slo(i.how.latency);
-  // Of one that nothing is known of any promise may be kept.
+  // A model whose latency is unknown may have any SLO.
   if (i.slo) {
     if (i.is_known && *i.slo < possible) {
       throw config_error{
@@ -348,7 +348,7 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
         aim_at(meta, d, std::max(possible, least_default_slo(options_.http_margin_us))));
   }
   i.how.slo = meta.slo;
-  // A request of any length may take what it is given, before its device is taken to hang.
+  // A request of any length may use its full time before its device counts as hanging.
   const engine::health_options& h = options_.health;
   const bool has_lengths = std::ranges::any_of(meta.inputs, [&](const runtime::tensor_info& t) {
     const auto rows = static_cast<std::ptrdiff_t>(meta.batches || t.shape.size() < 2 ? 0 : 1);
@@ -360,7 +360,7 @@ void repository_service::set_slo(instance& i, serve::model_meta& meta) const {
                         std::max<std::int64_t>(1, std::llround(h.factor * h.patience));
 }
 
-/// Adds it to the engine and sends requests there.
+/// Adds a model to the engine and sends requests there.
 void repository_service::start(instance& i) {
   if (i.shown->ensemble) return;
   i.id = engine_->add(i.how, i.shown->counted, *i.factory);
@@ -370,7 +370,7 @@ void repository_service::start(instance& i) {
   i.shown = std::make_shared<const served_model>(std::move(now));
 }
 
-/// Nobody finds it in the catalogue any more.
+/// Removes a model that is no longer in the catalogue.
 void repository_service::retire(instance i) {
   if (!i.is_started) return;  // The engine does not know it.
   const model_id id = i.id;
@@ -389,11 +389,11 @@ void repository_service::retire(instance i) {
     const std::lock_guard lock{mutex_};
     post = post_;
   }
-  // Who has found it may be about to submit a request.
+  // A thread that found it in the catalogue may be about to submit a request.
   post ? post([this, remove] { later(remove); }) : remove();
 }
 
-/// Serves what a load has found, in the place of what is served.
+/// Replaces the versions that are served with those that a load has opened.
 std::string repository_service::serve_opened(const std::string& name, opened_model found) {
   std::string why = std::move(found.why);
   std::vector<std::pair<name_and_version, instance>> fresh;
@@ -411,7 +411,7 @@ std::string repository_service::serve_opened(const std::string& name, opened_mod
     for (auto& [which, i] : fresh) {
       if (i.is_started) retire(std::move(i));
     }
-    // Nothing is kept of names that clients invent, which have no folder and so no file.
+    // No problem is kept for names without a folder: clients may invent any number of them.
     if (found.has_folder || is_served(name)) problems_[name] = why;
     return why;
   }
@@ -458,7 +458,7 @@ bool repository_service::unload_now(const std::string& name) {
 
 std::vector<repository_entry> repository_service::index_now() const {
   const time_point now = steady_clock{}.now();
-  // Of a load that is waited for; empty: there is none.
+  // The reason of a load that is not abandoned; empty if there is none.
   const auto loading = [&](const std::string& name) -> std::string {
     const load_table::load* const l = table_.find(name);
     if (l == nullptr || l->is == load_table::phase::abandoned) return {};
@@ -500,9 +500,9 @@ std::vector<repository_entry> repository_service::index_now() const {
       }
     }
   } catch (const error& e) {
-    serve::log_warning(e.what());  // What is served is known all the same.
+    serve::log_warning(e.what());  // Models that are served are listed all the same.
   }
-  for (const std::string& name : table_.wanted()) {  // From files that a client has sent.
+  for (const std::string& name : table_.wanted()) {  // Loads of files that clients sent.
     if (known.insert(name).second) all.push_back({name, "", "LOADING", loading(name)});
   }
   for (const auto& [name, why] : problems_) add(name, why);
@@ -510,7 +510,7 @@ std::vector<repository_entry> repository_service::index_now() const {
   return all;
 }
 
-/// From now on the model's batches are as large as they may be.
+/// A model has been measured: its batches may now have the full size.
 void repository_service::measured(const name_and_version& which,
                                   const std::vector<formats::kept_point>& points) {
   instance& old = instances_.at(which);

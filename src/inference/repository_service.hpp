@@ -43,36 +43,35 @@ namespace cohort::inference {
 
 class profile_run;
 
-/// Models of a folder, each on every device. A thread of its own, the keeper, knows which there
-/// are, and adds and removes them while the engine serves. It never waits for a model:
+/// Serves each model of a folder on every device. A keeper thread owns the models, and adds and
+/// removes them while the engine serves. It never waits for a model:
 ///
-/// * A model is opened and run on a thread of its own, of several at one time. What takes longer
-///   than `options::load_timeout_s` is abandoned: it is asked to end, and its thread, its memory
-///   and its share of the account stay its own until it does.
-/// * A model is opened, run once, and served at once. Where no profile of it is kept, it goes in
-///   batches of at most `first_batch` until it has been measured, a batch after the other while no
-///   model is being loaded; then the profile is kept.
-/// * What is loaded again is served as before until the new one is ready. The old one is taken away
-///   when no request goes there any more and the last one has ended.
-/// * What fails leaves all others, and what was served under that name, as they are.
-/// * With `options::repository_poll_s` it looks at the folder again and again, on such a thread,
-/// and
-///   loads what is new or was changed, and unloads what has gone. What failed is not tried again
-///   before it is changed, unless it was refused for a while.
+/// * Each model is opened and run on its own thread, several at one time. A load that takes longer
+///   than `options::load_timeout_s` is abandoned: it is asked to end, and keeps its thread, its
+///   memory and its share of the account until it does.
+/// * A model is opened, run once, and then served. Without a kept profile its batches have at most
+///   `first_batch` rows until it has been measured, one batch at a time while no load runs; then
+///   the profile is kept.
+/// * A model that is loaded again is served by the old version until the new one is ready. The old
+///   one is removed once no new request goes there and the last one has ended.
+/// * A load that fails changes nothing, for that name or for others.
+/// * With `options::repository_poll_s` the server looks at the folder periodically, on such a
+///   thread, and loads new and changed models and unloads missing ones. A failed load is retried
+///   after the next change, or at the next look if it was only refused for a while.
 class repository_service final : public model_service, public model_repository {
  public:
-  /// Models at one time, those that are being replaced among them.
+  /// Maximum number of models, including those being replaced.
   static constexpr std::uint32_t most_models = 2048;
-  /// Names at one time, those among them that were unloaded while a client takes an answer.
+  /// Maximum number of names, including unloaded ones that still have clients.
   static constexpr std::uint32_t most_names = 4096;
-  /// The status of a load of an ensemble that is served, but lacks a model which cannot be loaded.
+  /// HTTP status of loading an ensemble that is served but lacks a model that cannot be loaded.
   static constexpr int step_failed = 424;
-  /// Largest batch of a model that was not measured yet.
+  /// Largest batch of a model that has not been measured.
   static constexpr std::uint32_t first_batch = 4;
 
-  /// Loads all models. Those that are not loaded in ten seconds go on when it returns, as if they
-  /// had been asked for then. @param listener, counters Outlive it.
-  /// @throws resource_error If ONNX Runtime is not there.
+  /// Loads all models. Those that take longer than ten seconds continue after it returns, like
+  /// later requests to load. @param listener, counters Must outlive this.
+  /// @throws resource_error If ONNX Runtime cannot be loaded.
   /// @throws config_error If the folder cannot be read.
   repository_service(const options& o, outcome_listener& listener, serve::metrics& counters);
   ~repository_service() override;
@@ -114,57 +113,57 @@ class repository_service final : public model_service, public model_repository {
   /// A version of a model in the engine.
   struct instance {
     model_id id;
-    bool is_started = false;  ///< `id` is the engine's.
+    bool is_started = false;  ///< The engine has a model `id`.
     std::shared_ptr<models::host_model_factory> factory;
     std::shared_ptr<const served_model> shown;
     live_model how;
     memory_account::share memory{};
-    std::uint32_t max_batch = 1;                ///< Once it is measured.
-    std::uint32_t most_rows = 1;                ///< Then, too.
-    std::optional<duration> slo{};              ///< That the configuration says.
-    duration queue_timeout{0};                  ///< As `formats::model_config` has it.
-    std::vector<formats::kept_point> points{};  ///< Empty: it is to be measured.
+    std::uint32_t max_batch = 1;                ///< Once measured.
+    std::uint32_t most_rows = 1;                ///< Once measured.
+    std::optional<duration> slo{};              ///< As configured.
+    duration queue_timeout{0};                  ///< As in `formats::model_config`.
+    std::vector<formats::kept_point> points{};  ///< Empty: not measured yet.
     formats::start_key key{};
-    bool is_known = true;  ///< Something can be run to measure it.
+    bool is_known = true;  ///< It has a sample to be measured with.
   };
   using name_and_version = std::pair<std::string, std::uint64_t>;
-  /// What a load found on its thread.
+  /// The result of opening a version on a load's thread.
   struct opened_version {
     std::uint64_t number = 0;
     loaded_version loaded;
     memory_account::share memory;
     std::vector<formats::kept_point> points;
-    double row_ms = 0;  ///< Where there are no points.
+    double row_ms = 0;  ///< Set if there are no points.
   };
   struct opened_model {
     bool has_folder = false;
     std::vector<opened_version> versions;
-    std::string why;  ///< It failed; else empty.
+    std::string why;  ///< Reason of a failure; else empty.
   };
-  /// A load on its thread.
+  /// A load, with its thread.
   struct load_job {
     std::uint64_t number = 0;  ///< 0: it waits.
-    answer done;               ///< Null once it was called.
+    answer done;               ///< Null once called.
     load_source from{};
     std::shared_ptr<opened_model> result;
   };
-  /// A measurement, a batch of which may be on a thread.
+  /// A measurement; one of its batches may be running on a thread.
   struct measurement {
     name_and_version which;
     std::shared_ptr<models::run_stop> stop;
     std::unique_ptr<profile_run> run;
     instance of;
     bool is_over = false;
-    std::string why{};  ///< It failed; else empty.
+    std::string why{};  ///< Reason of a failure; else empty.
   };
 
-  /// A look at the folder.
+  /// The result of a look at the folder.
   struct look {
     repository_stamps seen;
-    std::string why;  ///< It failed; else empty.
+    std::string why;  ///< Reason of a failure; else empty.
   };
 
-  // On the threads of loads.
+  // On the loads' threads.
   [[nodiscard]] look look_at_folder() const;
   opened_model open(const std::string& name, const load_source& from, models::run_stop& stop);
   opened_version open(const formats::repository_model& m, const formats::model_version& v,
@@ -172,7 +171,7 @@ class repository_service final : public model_service, public model_repository {
   std::vector<formats::kept_point> kept_profile(const loaded_version& v, models::run_stop& stop);
   double row_ms(models::host_model_factory& f, const std::string& file, models::run_stop& stop);
 
-  // All of the keeper's.
+  // On the keeper's thread.
   void keep();
   void load_all(const std::vector<std::string>& names);
   [[nodiscard]] answer logged(const std::string& name, bool is_known, answer done);
@@ -194,7 +193,7 @@ class repository_service final : public model_service, public model_repository {
   [[nodiscard]] bool is_chosen(const std::string& name) const;
   [[nodiscard]] bool is_served(const std::string& name) const;
   [[nodiscard]] std::string versions_of(const std::string& name) const;
-  bool unload_now(const std::string& name);  ///< @returns Whether there was something to unload.
+  bool unload_now(const std::string& name);  ///< @returns Whether there was a version to unload.
   std::vector<repository_entry> index_now() const;
   instance instance_of(opened_version v);
   instance ensemble_of(opened_version v);
@@ -224,23 +223,23 @@ class repository_service final : public model_service, public model_repository {
   std::unique_ptr<runtime::host_executor> executor_;
   std::map<name_and_version, instance> instances_;
   std::uint64_t retirements_ = 0;
-  std::map<std::uint64_t, instance> retired_;    // By number of their retirement.
+  std::map<std::uint64_t, instance> retired_;    // By number of retirement.
   std::map<std::string, std::string> problems_;  // By model: why its last load failed.
   load_table table_;
-  std::map<std::string, load_job> loads_;  // Those of the table.
+  std::map<std::string, load_job> loads_;  // By name, as in the table.
   std::shared_ptr<measurement> measuring_;
-  std::uint64_t measuring_job_ = 0;  // The batch of it that runs; 0: none.
-  time_point measuring_since_{};     // From when it does.
-  repository_stamps seen_;           // At the last look; empty of what is to be tried again.
+  std::uint64_t measuring_job_ = 0;  // Its running batch; 0: none.
+  time_point measuring_since_{};     // Start of that batch.
+  repository_stamps seen_;           // At the last look; empty text: to be retried.
   std::shared_ptr<look> polling_;
-  std::uint64_t polling_job_ = 0;  // That look's; 0: none.
+  std::uint64_t polling_job_ = 0;  // Its job; 0: none.
   time_point next_poll_{};
   std::atomic<std::size_t> to_come_{0};    // Models of the start that are still being loaded.
-  std::atomic<std::size_t> failed_{0};     // Models with problems that are not served.
-  std::atomic<std::size_t> abandoned_{0};  // Jobs that were given up and have not ended.
-  time_point given_up_{};                  // When the last one was.
+  std::atomic<std::size_t> failed_{0};     // Models that failed and are not served.
+  std::atomic<std::size_t> abandoned_{0};  // Abandoned jobs that have not ended.
+  time_point given_up_{};                  // Time of the last abandonment.
   bool is_leaving_ = false;
-  std::unique_ptr<live_engine> engine_;  // Ends before what it runs.
+  std::unique_ptr<live_engine> engine_;  // Ends before the members that it uses.
 
   std::mutex mutex_;
   std::condition_variable woken_;

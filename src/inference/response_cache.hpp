@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Answers that are kept for equal requests: `response_cache`.
+/// A cache of answers to equal requests: `response_cache`.
 #pragma once
 
 #include <cohort/runtime/shaped_tensor.hpp>
@@ -15,18 +15,18 @@
 
 namespace cohort::inference {
 
-/// Keeps the outputs of requests by keys, within a number of bytes: where an entry needs room,
-/// those leave that were not found or inserted for longest. Whole keys are compared, so an entry is
-/// found by its own key alone. Complexity: O(log n) comparisons of keys. Thread safety: none.
+/// Caches the outputs of requests by key, with a limit on bytes; the least recently used entries
+/// are evicted. Whole keys are compared, so unequal requests never share an entry. Complexity:
+/// O(log n) comparisons of keys. Thread safety: none.
 class response_cache {
  public:
   using outputs = std::vector<runtime::shaped_tensor>;
 
-  /// What an entry takes beside its key and its values, for itself and for each of its tensors.
+  /// Overhead of an entry and of each of its tensors, besides the key and the values.
   static constexpr std::size_t entry_bytes = 256;
   static constexpr std::size_t tensor_bytes = 128;
 
-  /// @param capacity Bytes of all entries; 0: none is kept.
+  /// @param capacity Maximum bytes of all entries; 0: no cache.
   explicit response_cache(std::size_t capacity) noexcept : capacity_{capacity} {}
   response_cache(const response_cache&) = delete;
   response_cache& operator=(const response_cache&) = delete;
@@ -35,15 +35,15 @@ class response_cache {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::size_t size() const noexcept { return by_key_.size(); }
 
-  /// What an entry takes.
+  /// Memory that an entry takes.
   [[nodiscard]] static std::size_t bytes_of(std::string_view key, const outputs& values) noexcept {
     std::size_t bytes = entry_bytes + key.size() + values.size() * tensor_bytes;
     for (const runtime::shaped_tensor& t : values) bytes += t.bytes.size();
     return bytes;
   }
 
-  /// The outputs with this key, which are the last to leave from now on; null: there are none.
-  /// Valid until the next `insert`.
+  /// The outputs with this key, which become the most recently used; null if there are none. Valid
+  /// until the next `insert`.
   [[nodiscard]] const outputs* find(std::string_view key) noexcept {
     const auto at = by_key_.find(key);
     if (at == by_key_.end()) return nullptr;
@@ -51,9 +51,9 @@ class response_cache {
     return &at->second->values;
   }
 
-  /// Keeps outputs, unless they are larger than the cache. Those that have the key already stay
-  /// instead. If an exception leaves this, others may have left, and nothing else has changed.
-  /// @param values Each owns its memory.
+  /// Inserts outputs, unless they are larger than the cache or the key exists. If this throws,
+  /// entries may have been evicted, and nothing else has changed.
+  /// @param values Each must own its memory.
   void insert(std::string key, outputs values) {
     if (find(key) != nullptr) return;
     const std::size_t bytes = bytes_of(key, values);
@@ -79,7 +79,7 @@ class response_cache {
 
   std::size_t capacity_;
   std::size_t bytes_ = 0;
-  std::list<entry> entries_;  // The last one leaves first.
+  std::list<entry> entries_;  // Most recently used first.
   std::map<std::string_view, std::list<entry>::iterator> by_key_;
 };
 

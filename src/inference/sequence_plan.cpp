@@ -141,7 +141,7 @@ sequence_plan::sequence_plan(const formats::sequence_batching& c,
     const std::vector<std::int64_t>& dims = said.first.empty() ? said.dims : said.first;
     std::vector<std::int64_t> first = closed(has.shape);
     if (!dims.empty()) {
-      const std::size_t rows = has_rows ? 1 : 0;  // Dimensions that the configuration leaves out.
+      const std::size_t rows = has_rows ? 1 : 0;  // The configuration omits this dimension.
       bool fits = rows + dims.size() == has.shape.size();
       for (std::size_t k = 0; fits && k < dims.size(); ++k) {
         const std::int64_t is = has.shape[rows + k];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a model with sequences is run with beside its clients' tensors: `sequence_plan`.
+/// The extra inputs and outputs of a model with sequences: `sequence_plan`.
 #pragma once
 
 #include <cohort/runtime/shaped_tensor.hpp>
@@ -19,13 +19,13 @@
 
 namespace cohort::inference {
 
-/// A request of a sequence, while it waits for its turn.
+/// A request of a sequence that waits for its turn.
 struct sequence_request {
   virtual ~sequence_request() = default;
 };
 
-/// What is kept of a sequence from one run to the next: its state tensors, in the plan's order;
-/// none before its first run.
+/// The data kept between two runs of a sequence: its state tensors, in the plan's order; none
+/// before the first run.
 struct sequence_values {
   std::vector<runtime::shaped_tensor> states;
   serve::held_bytes memory;
@@ -33,39 +33,39 @@ struct sequence_values {
 
 using sequences = sequence_table<std::unique_ptr<sequence_request>, sequence_values>;
 
-/// Which of a model's tensors are clients', which say where a sequence is, and which are its state.
-/// A value. Thread safety: as `const` says.
+/// Divides a model's tensors into those of clients, the controls of a sequence, and its state. A
+/// value. Thread safety: `const` functions from any thread.
 class sequence_plan {
  public:
-  /// @param model As its file has it, with the rows, if its tensors have such.
-  /// @param outputs That clients get though they are states, by name.
-  /// @param file Of the configuration, for errors.
-  /// @throws config_error If the model does not have a tensor that the configuration names, or has
-  /// it with another type or shape.
+  /// @param model As in its file, including the dimension for rows if there is one.
+  /// @param outputs Outputs that clients also receive although they are states, by name.
+  /// @param file File of the configuration, for errors.
+  /// @throws config_error If a tensor that the configuration names is missing, or has another type
+  /// or shape.
   sequence_plan(const formats::sequence_batching& c, const runtime::model_interface& model,
                 bool has_rows, const std::vector<formats::config_tensor>& outputs,
                 const std::string& file);
 
-  /// The model without what is not its clients'.
+  /// The interface for clients: the model without controls and states.
   [[nodiscard]] const runtime::model_interface& clients() const noexcept { return clients_; }
-  /// What ids a sequence may have.
+  /// The valid ids of sequences.
   [[nodiscard]] const serve::sequence_ids& ids() const noexcept { return ids_; }
 
-  /// All inputs of a run. @param in Of clients, in the order of `clients()`.
-  /// @param before What the sequence's last run left; none: it begins.
+  /// All inputs of a run. @param in Inputs of clients, in the order of `clients()`.
+  /// @param before States of the sequence's last run; empty at its start.
   [[nodiscard]] std::vector<runtime::shaped_tensor> inputs(
       std::vector<runtime::shaped_tensor> in, const serve::sequence_place& at,
       const std::vector<runtime::shaped_tensor>& before) const;
-  /// What clients get of all outputs of a run.
+  /// Selects the outputs for clients from all outputs of a run.
   [[nodiscard]] std::vector<runtime::shaped_tensor> outputs(
       const std::vector<runtime::shaped_tensor>& all) const;
-  /// What the sequence's next run gets of them.
+  /// Selects the states for the sequence's next run.
   [[nodiscard]] std::vector<runtime::shaped_tensor> states(
       const std::vector<runtime::shaped_tensor>& all) const;
 
  private:
   struct control {
-    std::size_t input = 0;  // Of the model.
+    std::size_t input = 0;  // Index in the model.
     formats::control_input is;
     std::vector<std::int64_t> shape;  // Of one element.
   };
@@ -73,15 +73,15 @@ class sequence_plan {
     std::size_t input = 0, output = 0;
     runtime::shaped_tensor first;
   };
-  std::size_t count_ = 0;  // Of the model's inputs.
+  std::size_t count_ = 0;  // Number of the model's inputs.
   runtime::model_interface clients_;
   serve::sequence_ids ids_;
-  std::vector<std::size_t> inputs_, outputs_;  // The model's, of each of the clients'.
+  std::vector<std::size_t> inputs_, outputs_;  // Model's index of each client's tensor.
   std::vector<control> controls_;
   std::vector<state> states_;
 };
 
-/// By what a sequence is known: numbers and texts differ.
+/// The key of a sequence; numbers and texts differ.
 [[nodiscard]] std::string key_of(const serve::sequence_place& at);
 
 }  // namespace cohort::inference

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Sequences of requests of one model, each with a state that goes from one request to the next:
+/// Sequences of requests to one model, each with a state that passes from request to request:
 /// `sequence_table`.
 #pragma once
 
@@ -18,35 +18,35 @@
 
 namespace cohort::inference {
 
-/// The sequences of one model, by their ids. A sequence's requests run one at a time, in the order
-/// in which they came; those of different sequences do not wait for each other. Only a request that
-/// was computed changes its sequence: it begins or ends it, or leaves another state. A sequence is
-/// also over when no request has come for a while. Time is told. Complexity: O(log n) of the
-/// sequences, amortised. Thread safety: none.
-/// @tparam Request Movable without exceptions.  @tparam State Default-constructible.
+/// The sequences of one model, by id. The requests of a sequence run one at a time, in order of
+/// arrival; different sequences are independent. Only a request that was computed changes its
+/// sequence: it begins it, ends it, or sets its state. A sequence also ends when it has been idle
+/// for too long. The caller passes the time. Complexity: O(log n) in the number of sequences,
+/// amortised. Thread safety: none.
+/// @tparam Request Movable without exceptions. @tparam State Default-constructible.
 template <class Request, class State>
 class sequence_table {
  public:
   struct options {
-    duration idle = std::chrono::seconds{1};  ///< So long nobody need come; above 0.
-    std::size_t most = 4096;                  ///< Sequences at a time; at least 1.
-    std::size_t most_waiting = 1024;          ///< Requests that wait at a time; at least 1.
+    duration idle = std::chrono::seconds{1};  ///< Maximum idle time; above 0.
+    std::size_t most = 4096;                  ///< Maximum number of sequences; at least 1.
+    std::size_t most_waiting = 1024;          ///< Maximum number of waiting requests; at least 1.
   };
   enum class entry : std::uint8_t {
-    runs,     ///< It may run now. `leave` is called when it has.
-    waits,    ///< For others of its sequence: `leave` or `next` gives it back.
-    unknown,  ///< It starts nothing, and no such sequence is under way.
-    full,     ///< It would start, or wait, as one too many.
+    runs,     ///< It may run now. Call `leave` when it has ended.
+    waits,    ///< For its sequence: `leave` or `next` returns it.
+    unknown,  ///< It does not start a sequence, and its id is unknown.
+    full,     ///< It would exceed a limit.
   };
-  /// One that waited, now that others of its sequence have left.
+  /// The next waiting request of a sequence, after another one has left.
   struct turn {
-    std::optional<Request> request{};  ///< None: nobody waits.
-    bool runs = false;  ///< `leave` is called when it has. Else as `entry::unknown`; then `next`.
+    std::optional<Request> request{};  ///< None: no request waits.
+    bool runs = false;  ///< Then call `leave` at its end. Else it is `entry::unknown`: call `next`.
   };
 
   explicit sequence_table(const options& o) : options_{o} {}
 
-  /// A request comes. If an exception leaves this, nothing has changed.
+  /// A request arrives. If this throws, nothing has changed.
   /// @param r Moved from if it waits.
   entry enter(const std::string& id, bool starts, Request& r, time_point now) {
     forget_idle(now);
@@ -71,11 +71,11 @@ class sequence_table {
     return entry::runs;
   }
 
-  /// What the last computed request of this sequence has left. A request that starts it begins
-  /// without.
+  /// The state that the last computed request of this sequence left. A request that starts the
+  /// sequence ignores it.
   [[nodiscard]] State& state(const std::string& id) { return sequences_.find(id)->second.state; }
 
-  /// The request of this sequence that ran has left. @param ends It was to end the sequence.
+  /// The running request of this sequence has ended. @param ends It was to end the sequence.
   [[nodiscard]] turn leave(const std::string& id, bool is_computed, bool ends,
                            time_point now) noexcept {
     sequence& s = sequences_.find(id)->second;
@@ -84,7 +84,7 @@ class sequence_table {
     if (is_computed && ends) s.state = State{};
     return next(id, now);
   }
-  /// After a `turn` whose request does not run.
+  /// The next request, after a `turn` with a request that does not run.
   [[nodiscard]] turn next(const std::string& id, time_point now) noexcept {
     const auto at = sequences_.find(id);
     sequence& s = at->second;
@@ -105,7 +105,7 @@ class sequence_table {
     return {};
   }
 
-  /// Ends those that were idle for too long.
+  /// Ends sequences that have been idle for too long.
   void forget_idle(time_point now) noexcept {
     while (!idle_.empty() && idle_.front().first + options_.idle <= now) {
       const auto over = sequences_.find(*idle_.front().second);
@@ -114,23 +114,23 @@ class sequence_table {
     }
   }
 
-  /// Sequences under way.
+  /// Number of sequences under way.
   [[nodiscard]] std::size_t size() const noexcept { return sequences_.size(); }
 
  private:
-  using idle_list = std::list<std::pair<time_point, const std::string*>>;  // Since when; the id.
+  using idle_list = std::list<std::pair<time_point, const std::string*>>;  // Start of idleness; id.
   struct sequence {
     State state{};
     bool is_busy = false;                          // A request runs.
-    bool has_begun = false;                        // Else who comes next has to start it.
+    bool has_begun = false;                        // Else the next request must start it.
     std::deque<std::pair<Request, bool>> waiting;  // And whether it starts the sequence.
-    idle_list place;                               // Its own in `idle_`, while it is not there.
-    idle_list::iterator idle{};                    // There.
+    idle_list place;                               // Its node, while not in `idle_`.
+    idle_list::iterator idle{};                    // Its place in `idle_`.
   };
 
   options options_;
   std::map<std::string, sequence> sequences_;
-  idle_list idle_;  // Who has waited longest first.
+  idle_list idle_;  // Longest idle first.
   std::size_t waiting_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the server counts and says of its engine's decisions: `service_observer`.
+/// Metrics and log lines for the engine's decisions: `service_observer`.
 #pragma once
 
 #include <cohort/core/clock.hpp>
@@ -25,14 +25,14 @@
 
 namespace cohort::inference {
 
-/// Why models are suspended.
+/// Reason of a suspension.
 inline constexpr const char* suspends_by = "its requests made devices hang or fail";
 
-/// Why a device stays out of service.
+/// Reason why a device stays out of service.
 inline constexpr const char* hung_probe = "a probe hangs";
 
-/// Tells whoever reads the log that a device is out of service, or back. On the loop's thread.
-/// @param partition Of the device, if it is only that.
+/// Logs that a device is out of service, or back. On the loop's thread.
+/// @param partition Partition of the device, if only that is affected.
 inline void log_device(device_id d, engine::device_state s, std::string_view why,
                        std::optional<device_id> partition = {}) noexcept {
   try {
@@ -43,12 +43,11 @@ inline void log_device(device_id d, engine::device_state s, std::string_view why
     serve::log_line(level,
                     fmt::format("device {}: {}{}: {}", d.value(), part, engine::to_string(s), why));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-    // No memory for a line; the metrics have it.
+    // No memory for a log line; the metrics have it.
   }
 }
 
-/// Tells whoever reads the log why batches of a device fail; what is repeated, once a second. Any
-/// thread.
+/// Logs why batches of a device fail; a repeated reason at most once a second. Any thread.
 class failure_log {
  public:
   void operator()(device_id d, std::string_view why) noexcept {
@@ -74,20 +73,20 @@ class failure_log {
   std::map<std::uint32_t, line> lines_;  // By device.
 };
 
-/// Which models are suspended, as their requests made devices hang or fail. Thread safety: any.
+/// The models suspended because their requests made devices hang or fail. Thread safety: any.
 class suspensions {
  public:
-  /// Of those whose ids are below; others are only refused by the engine.
+  /// Only ids below this are tracked here; the engine refuses requests for the others.
   static constexpr std::size_t most = 4096;
 
-  /// A new model, under an id that may have been another's.
+  /// Adds a new model, possibly under a reused id.
   void add(model_id m, const std::string& name) {
     if (m.index() >= most) return;
     until_[m.index()].store(0, std::memory_order_relaxed);
     const std::lock_guard lock{mutex_};
     names_[m.value()] = name;
   }
-  /// Also tells whoever reads the log.
+  /// Marks a model as suspended, and logs it.
   void note(model_id m, duration lasts) noexcept {
     if (m.index() >= most) return;
     until_[m.index()].store(count(lasts), std::memory_order_relaxed);
@@ -106,7 +105,7 @@ class suspensions {
   }
 
  private:
-  /// The time so much later.
+  /// The time `later` from now.
   [[nodiscard]] static std::int64_t count(duration later) noexcept {
     return (steady_clock{}.now() + later).time_since_epoch().count();
   }
@@ -118,7 +117,7 @@ class suspensions {
 
 /// Counts batches, retries, and devices that go out of service and come back.
 struct service_observer : serve::metrics_observer {
-  std::atomic<std::uint32_t>* out_of_service = nullptr;  // So many devices.
+  std::atomic<std::uint32_t>* out_of_service = nullptr;  // Number of devices.
   void device_changed(device_id d, engine::device_state s, std::string_view why,
                       time_point) const noexcept {
     s == engine::device_state::healthy ? --*out_of_service : ++*out_of_service;

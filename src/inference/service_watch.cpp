@@ -22,8 +22,7 @@
 namespace cohort::inference {
 namespace {
 
-/// The places of models in a state; of several versions of one, of which all have one row, the
-/// last.
+/// The index of each row's state; of a model's versions, which share a row, the last one wins.
 std::map<model_id, std::size_t> by_row(const service_state& known) {
   std::map<model_id, std::size_t> all;
   for (std::size_t i = 0; i < known.models.size(); ++i) all[known.models[i].row] = i;
@@ -38,7 +37,7 @@ void surveyor::start(model_service& s) {
 }
 
 surveyor::answer surveyor::look() {
-  // An engine that works answers within a turn of its loop, well under a millisecond.
+  // A working engine answers within one turn of its loop, well under a millisecond.
   constexpr std::chrono::milliseconds patience{500};
   std::unique_lock lock{mutex_};
   if (is_ending_ || is_overdue_) return last_;
@@ -70,7 +69,7 @@ void surveyor::run() {
       a = answer{.state = service_->inspect(), .hanging = service_->hanging_devices()};
     });
     lock.lock();
-    if (a) last_ = std::move(*a);  // Else what was known before.
+    if (a) last_ = std::move(*a);  // Else the last state stays.
     answered_ = upto;
     is_overdue_ = false;
     told_.notify_all();
@@ -80,7 +79,7 @@ void surveyor::run() {
 void service_watch::start(model_service& s) {
   service_ = &s;
   surveyor_.start(s);
-  if (s.catalog() != nullptr) return;  // They come and go.
+  if (s.catalog() != nullptr) return;  // Models come and go.
   for (const served_model& m : s.models()) meet(m.id);
 }
 
@@ -159,7 +158,7 @@ void service_watch::show_models(serve::metrics& on, const service_state& known) 
     const deferred::learned_state::model& m = known.learned.models[i];
     factors.emplace_back(model, m.in_use);
     batches.emplace_back(model, static_cast<double>(m.learned.count()));
-    // A model that was loaded again has had none yet.
+    // A model that was loaded again starts at 0.
     const auto shifts = static_cast<double>(m.learned.shifts());
     const auto at = told.find(row);
     const double before = at == told.end() || at->second > shifts ? 0 : at->second;
@@ -192,7 +191,7 @@ void service_watch::show(serve::metrics& on) {
   on.handover_seconds.set({{"way", "in"}}, to_seconds(known->arrival_delay));
   on.handover_seconds.set({{"way", "back"}}, way_back_ns_ / 1e9);
   const auto& tuned = known->learned.tuned;
-  if (tuned || options_.policy.tuning) {  // With a plan it keeps the settings of the start.
+  if (tuned || options_.policy.tuning) {  // With a plan it keeps the initial settings.
     const deferred::settings present = tuned ? tuned->present : options_.policy.tuning->initial;
     for (const deferred::window_kind w : deferred::window_kinds) {
       on.setting_window.set({{"window", deferred::name_of(w)}}, w == present.window ? 1 : 0);

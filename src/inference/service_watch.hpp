@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What the server knows of its load and its speed, for /debug/workload and /metrics.
+/// The server's load and speed, for /debug/workload and /metrics.
 #pragma once
 
 #include <cohort/core/arrival_meter.hpp>
@@ -25,19 +25,19 @@
 
 namespace cohort::inference {
 
-/// Asks a service for its state on a thread of its own: one that hangs holds up nobody for long,
-/// and after the first who asked, nobody. Thread safety: any thread.
+/// Asks a service for its state on a separate thread. A service that hangs delays the first caller
+/// briefly and later ones not at all. Thread safety: any thread.
 class surveyor {
  public:
   ~surveyor() { end(); }
-  /// @param s Lives until `end` has returned.
+  /// @param s Must live until `end` has returned.
   void start(model_service& s);
-  /// The state as it is now. As it was last if the service does not answer in time, or `end` was
-  /// called; nothing if it has none.
+  /// The present state, or the last known one if the service does not answer in time or `end` was
+  /// called; nothing if there is none.
   [[nodiscard]] std::optional<service_state> ask() { return look().state; }
-  /// How many of its devices hang, in the same way.
+  /// The number of its devices that hang, in the same way.
   [[nodiscard]] std::size_t hanging_devices() { return look().hanging; }
-  /// Does not ask any more. Waits for the service if it is being asked.
+  /// Stops asking. Waits for the service if a call is in progress.
   void end();
 
  private:
@@ -55,61 +55,61 @@ class surveyor {
   std::condition_variable told_;
   std::uint64_t asked_ = 0;
   std::uint64_t answered_ = 0;
-  bool is_overdue_ = false;  // Somebody waited in vain, and the answer is not there yet.
+  bool is_overdue_ = false;  // A call timed out and has not been answered since.
   bool is_ending_ = false;
   answer last_;
   std::thread thread_;
 };
 
-/// Counts what comes, and asks the service what it has learned. Thread safety: `arrived` and
+/// Counts arrivals, and asks the service for its measurements. Thread safety: `arrived` and
 /// `returned` from one thread, the rest from any.
 class service_watch {
  public:
   explicit service_watch(const options& o) : options_{o} {}
 
-  /// Before anything else. @param s Outlives it.
+  /// Call it first. @param s Must outlive this.
   void start(model_service& s);
-  /// After anything else but `show`, before the service goes.
+  /// Call it last, except for `show`, and before the service is destroyed.
   void end() { surveyor_.end(); }
 
-  /// A model has this row from now on; it has got no requests yet. Allocates.
+  /// Assigns the row to a new model without requests. Allocates.
   void meet(model_id row) {
     const std::lock_guard lock{mutex_};
     loads_.resize(std::max<std::size_t>(loads_.size(), row.index() + 1));
     loads_[row.index()] = {};
   }
-  /// Requests of one client's call, whether they are accepted or not. O(1), no allocation.
-  /// @param m The row of one that was met.
+  /// Counts requests of one client's call, accepted or not. O(1), no allocation.
+  /// @param m A row passed to `meet`.
   void arrived(model_id m, std::uint32_t rows, time_point now) noexcept {
     const std::lock_guard lock{mutex_};
     loads_[m.index()].add(now, rows);
   }
-  /// A client's request that ran, `after` its end in the engine.
+  /// A client's request was answered, `after` its end in the engine.
   void returned(duration after) noexcept;
 
-  /// WORKLOAD.json: the server as it is. Nothing, if models lie where a plan says, for which the
-  /// format has no place. Waits for the engine, but not for one that hangs: then it is as it was.
+  /// The present server as WORKLOAD.json; nothing with a plan, which the format cannot express.
+  /// Waits for the engine, but if that hangs uses its last known state.
   [[nodiscard]] std::optional<std::string> workload(time_point now);
-  /// Brings the metrics of what was learned up to date. As `workload`.
+  /// Updates the metrics of learned values. As `workload`.
   void show(serve::metrics& on);
-  /// What the scheduler decides by, if it tunes itself. As `workload`.
+  /// The present settings of a self-tuning scheduler. As `workload`.
   [[nodiscard]] std::optional<deferred::settings> settings();
-  /// Devices that do not come back from what they were sent. As `workload`, but with a plan, too.
+  /// Number of devices that do not return from their work. As `workload`, but also with a plan.
   [[nodiscard]] std::size_t hanging_devices() { return surveyor_.hanging_devices(); }
 
  private:
-  /// How many devices the present load needs, where a device runs one batch at a time.
+  /// Shows how many devices the present load needs if each runs one batch at a time.
   void show_advice(serve::metrics& on, const service_state& known);
   void show_models(serve::metrics& on, const service_state& known);
 
   const options& options_;
   model_service* service_ = nullptr;
   surveyor surveyor_;
-  std::mutex mutex_;  // Of what is below.
+  std::mutex mutex_;  // Guards the members below.
   std::vector<arrival_meter> loads_;
-  double way_back_ns_ = 0;  // On average over about the last 256.
+  double way_back_ns_ = 0;  // Moving average of about 256 requests.
   double returned_ = 0;
-  std::map<model_id, double> shifts_;  // As was told, of those that are served.
+  std::map<model_id, double> shifts_;  // As reported, of the models that are served.
 };
 
 }  // namespace cohort::inference

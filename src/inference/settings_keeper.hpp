@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Writes down what a running scheduler finds best, so that a server that is killed has it again.
+/// Saves a scheduler's best settings as it runs, so that a killed server can restore them.
 #pragma once
 
 #include <cohort/deferred/twin/settings.hpp>
@@ -13,15 +13,15 @@
 
 namespace cohort::inference {
 
-/// Asks every period, and keeps what changed. A thread of its own does both, so that a slow disk
-/// holds up nobody. Thread safety: `found` from any thread.
+/// Asks for the settings periodically, and saves changes. Both run on a separate thread, so that a
+/// slow disk delays no other. Thread safety: `found` from any thread.
 class settings_keeper {
  public:
-  /// @param ask Has `found` called, at once or later; on the keeper's thread.
-  /// @param keep Writes, on the keeper's thread; not for what was found before, `first` at first.
+  /// @param ask Causes a call of `found`, at once or later; runs on the keeper's thread.
+  /// @param keep Saves settings that differ from the last ones, at first `first`; same thread.
   settings_keeper(std::function<void()> ask, std::function<void(const deferred::settings&)> keep,
                   std::chrono::milliseconds period, const deferred::settings& first);
-  /// Keeps what was found last. Then nobody may call `found`.
+  /// Saves the last settings. No thread may call `found` from then on.
   ~settings_keeper();
   settings_keeper(const settings_keeper&) = delete;
   settings_keeper& operator=(const settings_keeper&) = delete;
@@ -39,7 +39,7 @@ class settings_keeper {
   deferred::settings found_;
   deferred::settings kept_;
   bool over_ = false;
-  std::thread thread_;  // Last: it uses all the others.
+  std::thread thread_;  // Last: it uses the other members.
 };
 
 }  // namespace cohort::inference

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How the server puts engine, scheduler, backend and models together. Included by the sources that
-/// do so for one kind of executor each.
+/// Combines engine, scheduler, backend and models. Included by the sources that do so for one kind
+/// of executor each.
 #pragma once
 
 #include <cohort/core/error.hpp>
@@ -40,7 +40,7 @@ struct deliver {
   }
 };
 
-/// Devices of an engine that hang. Waits for its thread.
+/// Number of an engine's devices that hang. Waits for its thread.
 template <class Engine>
 std::size_t hanging_in(Engine& engine) {
   std::size_t n = 0;
@@ -48,8 +48,7 @@ std::size_t hanging_in(Engine& engine) {
   return n;
 }
 
-/// Copies into `out` what the engine has learned of models, its devices and its timers, on its
-/// thread.
+/// Copies the learned state of models, devices and timers into `out`, on the engine's thread.
 template <class Loop>
 void copy_state(const Loop& loop, const std::vector<model_id>& ids, service_state& out) {
   out.learned = deferred::copy_learned(loop.core().scheduler(), ids);
@@ -59,7 +58,7 @@ void copy_state(const Loop& loop, const std::vector<model_id>& ids, service_stat
   }
 }
 
-/// The engine over one scheduler and one backend.
+/// A service with one scheduler and one backend.
 template <class Scheduler, class Backend>
 class service_of final : public model_service {
  public:
@@ -83,7 +82,7 @@ class service_of final : public model_service {
     }
   }
 
-  /// @param capacity How many batches it may run at one time.
+  /// @param capacity Maximum number of batches that it runs at one time.
   template <class AddToBackend>
   void add_device(AddToBackend add, std::uint32_t capacity = 1) {
     engine_.add_device(
@@ -101,7 +100,7 @@ class service_of final : public model_service {
                         .slo = m.meta.slo,
                         .queue_capacity = queue_capacity,
                         .slo_steers = true},
-         .is_repeatable = true},  // It keeps nothing from one request to the next.
+         .is_repeatable = true},  // The model keeps no state between two requests.
         [&](model_id added) {
           counters_.add_model(added, m.meta.name, m.meta.version);
           suspended_.add(added, m.meta.name);
@@ -120,7 +119,7 @@ class service_of final : public model_service {
     return settings_ ? &*settings_ : nullptr;
   }
   [[nodiscard]] std::optional<refusal> submit(engine::tensor_request& r) noexcept override {
-    if (!has_device()) return refusal::no_device;  // Who can will find another server.
+    if (!has_device()) return refusal::no_device;  // Clients can try another server.
     if (is_suspended(r.model)) return refusal::model_suspended;
     return engine_.submit_quietly(r);
   }
@@ -154,27 +153,27 @@ class service_of final : public model_service {
   std::string notes_;
   std::optional<kept_settings> settings_;
   std::vector<served_model> models_;
-  std::vector<latency_curve> profiles_;  // By position in `models_`.
+  std::vector<latency_curve> profiles_;  // By index in `models_`.
   suspensions suspended_;
   failure_log failures_;
   std::uint32_t devices_ = 0;
-  std::atomic<std::uint32_t> out_of_service_{0};  // Of them.
+  std::atomic<std::uint32_t> out_of_service_{0};  // Number of devices.
   std::unique_ptr<Backend> backend_;
   engine::basic_engine<core_type, Backend, engine::inline_completion<deliver>> engine_;
   serve::metrics& counters_;
 };
 
-/// @param most A machine that stalls while it is measured must not make SLOs impossible.
+/// @param most Upper limit: a stall during the measurement must not make SLOs impossible.
 inline duration wake_margin(const options& o, duration most) {
   if (o.wake_margin_us >= 0) return from_ms(o.wake_margin_us / 1e3);
-  // An idle machine at the start says little about one at work: never less than this.
+  // An idle machine at the start says little about a busy one, so there is a minimum.
   const duration measured = std::max<duration>(engine::measure_wake_delays().quantile(0.99),
                                                std::chrono::microseconds{200});
   return std::min(measured, most);
 }
 
-/// What the scheduler must leave of a deadline. A policy that waits until the last moment would
-/// else pass on every delay between client and server as a missed SLO.
+/// The part of a deadline that the scheduler must reserve. Otherwise a policy that waits until the
+/// last moment turns any delay between client and server into a missed SLO.
 inline deferred::network_delays delays(const options& o, const std::vector<prepared_model>& models,
                                        std::uint32_t capacity = 1) {
   duration tenth = unbounded;
@@ -193,14 +192,14 @@ inline deferred::network_delays delays(const options& o, const std::vector<prepa
   return d;
 }
 
-/// A backend behind its resources, in this order.
+/// The backend, which is destroyed before its resources.
 template <class Executor, class Backend>
 struct parts : resources<Executor>, Backend {
   explicit parts(resources<Executor> r)
       : resources<Executor>{std::move(r)}, Backend{*this->executor} {}
 };
 
-/// A model of `known` that --pipeline is to know.
+/// Checks that a model named by --pipeline is one of `known`.
 inline void check_planned(const options& o, const std::string& name,
                           const std::vector<std::string>& known) {
   if (std::ranges::find(known, name) != known.end()) return;
@@ -208,8 +207,8 @@ inline void check_planned(const options& o, const std::string& name,
                                  o.pipeline, name, fmt::join(known, ", "))};
 }
 
-/// Cuts models, and serves them. Each device runs up to `pipeline_entries` batches at one time.
-/// @param plans Of the models, in order.
+/// Cuts models into stages and serves them. Each device runs up to `pipeline_entries` batches.
+/// @param plans By model, in order.
 template <class Executor>
 std::unique_ptr<model_service> serve_pipelines(const options& o, outcome_listener& listener,
                                                serve::metrics& counters, std::string description,
@@ -271,7 +270,7 @@ std::unique_ptr<model_service> serve_pipelines(const options& o, outcome_listene
       });
 }
 
-// Once, in repository_pipelines.cpp: it takes long to compile.
+// Instantiated once, in repository_pipelines.cpp, because it takes long to compile.
 extern template std::unique_ptr<model_service> serve_pipelines<runtime::host_executor>(
     const options&, outcome_listener&, serve::metrics&, std::string, unsigned,
     resources<runtime::host_executor>, const prepared_models&, std::vector<formats::pipeline_plan>);

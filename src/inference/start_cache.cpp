@@ -15,7 +15,7 @@
 namespace cohort::inference {
 
 std::string default_cache_folder() {
-  // By the XDG Base Directory specification a relative path is as if it were not set.
+  // The XDG Base Directory specification says to ignore a relative path.
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && cache[0] == '/') return std::string{cache} + "/cohort";
   const char* home = std::getenv("HOME");
@@ -39,7 +39,7 @@ template <class Parse>
 auto start_cache::find(const std::string& file, const formats::start_key& key, Parse parse)
     -> std::optional<decltype(parse(file, file))> {
   std::error_code ignored;
-  // Whether it is there is asked first: that nothing was kept yet is no reason for a line.
+  // Test for existence first: a missing value is normal and deserves no warning.
   if (!is_on() || !std::filesystem::exists(file, ignored)) return std::nullopt;
   try {
     auto kept = parse(file, formats::read_file(file));
@@ -55,14 +55,14 @@ auto start_cache::find(const std::string& file, const formats::start_key& key, P
 void start_cache::write(const std::string& file, const std::string& text) {
   if (!is_on() || !is_writable_) return;
   static std::atomic<int> written{0};
-  // A name of its own: two servers must not write into one file.
+  // The name is unique, so that two servers do not write the same file.
   const std::string beside = fmt::format("{}.{}.{}", file, getpid(), ++written);
   std::error_code failed;
   try {
     std::filesystem::create_directories(folder_, failed);
     if (failed) throw formats::input_error{fmt::format("{}: {}", folder_, failed.message())};
     formats::write_file(beside, text);
-    // Not synchronised with the disk: a file that a power failure cuts off is ignored.
+    // Not synchronised to disk: a file that a power failure truncates is ignored later.
     std::filesystem::rename(beside, file);
   } catch (const std::exception& e) {
     std::filesystem::remove(beside, failed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A folder where servers keep what they have measured and learned, for their next start.
+/// A folder of measurements and learned settings that servers keep for their next start.
 #pragma once
 
 #include <cohort/deferred/twin/settings.hpp>
@@ -14,30 +14,29 @@
 
 namespace cohort::inference {
 
-/// $XDG_CACHE_HOME/cohort, else ~/.cache/cohort; empty if the environment says neither.
+/// $XDG_CACHE_HOME/cohort, else ~/.cache/cohort; empty if neither variable is set.
 [[nodiscard]] std::string default_cache_folder();
 
-/// The fields of a key by which a value is judged once it is found, not found: a folder has one
-/// file for each model and its options, which a new build of the program or another machine
-/// replaces.
+/// Key fields that are not part of a file's name, but checked after it is read. There is one file
+/// for each model and its options, which a new build or another machine overwrites.
 inline constexpr const char* key_machine = "machine";
 inline constexpr const char* key_program = "program";
 
-/// One folder. A value is a file, written beside and renamed: servers that start at one time do not
-/// see halves, and the last one's file stays. What cannot be read, is of another version or was
-/// found for something else is told in one line and is as if it were not there. A folder that
-/// cannot be written is told once. Neither throws. Thread safety: one thread keeps, any find.
+/// One folder of values, each in a file that is written under another name and renamed: servers
+/// that start together never see partial files, and the last one wins. A value that cannot be read,
+/// has another version or another key is reported in one line and ignored. A folder that cannot be
+/// written is reported once. Neither throws. Thread safety: one thread writes, any reads.
 class start_cache {
  public:
-  /// @param folder Made when something is first kept; empty: nothing is kept or found.
+  /// @param folder Created when a value is first kept; empty: the cache is off.
   /// @param warn Called with one line of text.
   start_cache(std::string folder, std::function<void(const std::string&)> warn);
 
   [[nodiscard]] bool is_on() const noexcept { return !folder_.empty(); }
   [[nodiscard]] const std::string& folder() const noexcept { return folder_; }
 
-  /// Where a value lies. @param kind "profile", "stages" or "settings"; @param name For people, may
-  /// be empty.
+  /// The file of a value. @param kind "profile", "stages" or "settings". @param name For people;
+  /// may be empty.
   [[nodiscard]] std::string file_of(const std::string& kind, const std::string& name,
                                     const formats::start_key& key) const;
 
@@ -53,7 +52,7 @@ class start_cache {
   void warn(const std::string& line) const { warn_(line); }
 
  private:
-  /// The value of a file, if it is there, can be read and is of `key`.
+  /// Reads the value of a file, if it exists, is valid and belongs to `key`.
   template <class Parse>
   auto find(const std::string& file, const formats::start_key& key, Parse parse)
       -> std::optional<decltype(parse(file, file))>;

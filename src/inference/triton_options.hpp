@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// tritonserver's command line, as ours: `from_triton`.
+/// Translates tritonserver's command line to ours: `from_triton`.
 #pragma once
 
 #include <map>
@@ -10,31 +10,31 @@
 
 namespace cohort::inference {
 
-/// What becomes of one of tritonserver's options.
+/// How one of tritonserver's options is handled.
 struct triton_option {
   enum class use : unsigned char {
-    ours,     ///< It is `to`, an option of ours.
-    kept,     ///< An option of its own, where the command line is tritonserver's.
-    ignored,  ///< Accepted, without effect.
+    ours,     ///< Translated to our option `to`.
+    kept,     ///< Kept as a separate option of the Triton mode.
+    ignored,  ///< Accepted without effect.
   };
   std::string name;
   use is;
-  std::string to{};       ///< Ours.
-  std::string unless{};   ///< The value of ours where it is not given; empty: ours has its own.
-  bool has_value = true;  ///< The next argument, or behind =.
+  std::string to{};       ///< Our option.
+  std::string unless{};   ///< Value of ours if it is not given; empty: our default.
+  bool has_value = true;  ///< As the next argument, or after =.
 };
 
-/// All, as docs/migrate.md lists them.
+/// All options, as in docs/migrate.md.
 [[nodiscard]] std::span<const triton_option> triton_options();
 
-/// A command line of tritonserver's, translated.
+/// A translated tritonserver command line.
 struct triton_command {
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> given_as{};  ///< By our option: its name, if it had another.
-  std::vector<std::string> ignored{};             ///< Options without effect, as they were given.
+  std::map<std::string, std::string> given_as{};  ///< By our option: its name, if different.
+  std::vector<std::string> ignored{};             ///< Options without effect, as given.
 };
 
-/// @param arguments Without the program's name. Our own options, and unknown ones, stay.
+/// @param arguments Without the program's name. Our options and unknown ones are left as they are.
 [[nodiscard]] triton_command from_triton(const std::vector<std::string>& arguments);
 
 }  // namespace cohort::inference

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What a pipeline is cut by, as measured now or at an earlier start. Included by the sources that
-/// put services together.
+/// The measurements for cutting a pipeline, made now or kept from an earlier start. Included by the
+/// sources that put services together.
 #pragma once
 
 #include <cohort/batching/slicer.hpp>
@@ -27,14 +27,14 @@
 
 namespace cohort::inference {
 
-/// How long the operators of a model took, and rows beside them.
+/// Measured times of a model's operators, and the cost of rows besides them.
 struct measured_stages {
   std::vector<std::vector<std::vector<batching::batch_time>>> operators;  ///< By size, operator.
   models::row_cost row;
   bool was_kept = false;
 };
 
-/// The key of a profile with the sizes that operators were measured for.
+/// The key of a profile, extended by the sizes for which operators were measured.
 inline formats::start_key stages_key(formats::start_key profile,
                                      const std::vector<std::uint32_t>& sizes) {
   profile.emplace_back("sizes", fmt::format("{}", fmt::join(sizes, ",")));
@@ -56,8 +56,8 @@ inline formats::kept_stages to_kept(formats::start_key key, const measured_stage
   return k;
 }
 
-/// @param operators Of the model. @returns Nothing if these are not its operators in so many sizes,
-/// with batches of 1, 2, 4, ... and `max_batch`.
+/// @param operators Number of the model's operators. @returns Nothing unless the values cover these
+/// operators in `sizes` sizes, with batches of 1, 2, 4, ... and `max_batch`.
 inline std::optional<measured_stages> from_kept(const formats::kept_stages& k, std::size_t sizes,
                                                 std::size_t operators, std::uint32_t max_batch) {
   const std::vector<std::uint32_t> batches = engine::measured_batches(max_batch);
@@ -85,10 +85,10 @@ inline std::optional<measured_stages> from_kept(const formats::kept_stages& k, s
   return m;
 }
 
-/// What is kept of the model's stages; else measures them and keeps that.
-/// @param profile The key of the model's profile; if it is empty nothing is looked for or kept.
-/// @param holds Whether that profile was kept, too, and found to hold: stages are believed with the
-/// whole model, and not without.
+/// Returns the kept measurements of the model's stages; else measures and keeps them.
+/// @param profile Key of the model's profile; if empty, nothing is read or kept.
+/// @param holds Whether that profile was kept and is still valid: kept stages are only trusted
+/// together with it.
 template <class Executor>
 measured_stages find_stages(start_cache& cache, const formats::start_key& profile, bool holds,
                             const std::string& name, const std::vector<std::uint32_t>& sizes,

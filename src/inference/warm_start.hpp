@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Profiles and settings of an earlier start, where they still hold. Included by the sources that
-/// put services together.
+/// Restores profiles and settings of an earlier start if they are still valid. Included by the
+/// sources that put services together.
 #pragma once
 
 #include <cohort/core/time.hpp>
@@ -25,8 +25,8 @@
 
 namespace cohort::inference {
 
-/// What the profile of a model depends on.
-/// @param platform Kind of executor. @param machine As far as it decides how long work takes.
+/// The key of a model's profile: all fields that affect it.
+/// @param platform Kind of executor. @param machine The hardware as far as it affects latencies.
 /// @throws config_error If the model's weights cannot be read.
 inline formats::start_key profile_key(const options& o, const std::string& model,
                                       const std::string& weights, const std::string& platform,
@@ -39,13 +39,13 @@ inline formats::start_key profile_key(const options& o, const std::string& model
           {"executor", platform},
           {"largest_batch", fmt::to_string(o.max_batch)},
           {key_machine, machine},
-          // Its kernels: another build may be faster.
+          // The program contains the kernels: another build may be faster.
           {key_program, program}};
 }
 
-/// What the settings depend on that a scheduler finds best: all but the load. Nothing if it does
-/// not look for any.
-/// @param models Their names and SLOs, in words.
+/// The key of a scheduler's best settings: all fields that affect them, except the load. Nothing if
+/// the scheduler does not tune itself.
+/// @param models Their names and SLOs, as text.
 inline std::optional<formats::start_key> settings_key(const options& o, const std::string& models,
                                                       const std::string& platform,
                                                       const std::string& machine,
@@ -65,8 +65,8 @@ inline std::optional<formats::start_key> settings_key(const options& o, const st
       {key_machine, machine}};
 }
 
-/// Runs a batch of 1, and the largest that takes no more than 10 ms, beside what is kept of them.
-/// @param stop Ends it early; or null. @returns What does not hold; empty if all does.
+/// Checks a kept profile by batches of 1 and of the largest size that takes no more than 10 ms.
+/// @param stop Ends it early; may be null. @returns Why the profile is not valid; empty if it is.
 template <class Executor>
 std::string check_profile(const std::vector<formats::kept_point>& kept, std::uint32_t max_batch,
                           models::any_model_factory<Executor>& f, Executor& e,
@@ -74,7 +74,7 @@ std::string check_profile(const std::vector<formats::kept_point>& kept, std::uin
   const bool same_sizes = std::ranges::equal(kept, engine::measured_batches(max_batch), {},
                                              &formats::kept_point::batch);
   if (!same_sizes) return fmt::format("its batches are not 1, 2, 4, ... and {}", max_batch);
-  // Batches are planned by medians, and runs are compared with the least.
+  // Batches are planned by medians, but a check compares the shortest times.
   constexpr double widest = 5;
   for (const formats::kept_point& p : kept) {
     if (p.median_ms > widest * p.least_ms) {
@@ -82,7 +82,7 @@ std::string check_profile(const std::vector<formats::kept_point>& kept, std::uin
                          p.batch, p.median_ms, widest, p.least_ms);
     }
   }
-  constexpr double longest_ms = 10;  // What is checked delays every start.
+  constexpr double longest_ms = 10;  // The check delays each start.
   const formats::kept_point* largest = &kept.front();
   for (const formats::kept_point& p : kept) {
     if (p.least_ms <= longest_ms) largest = &p;
@@ -92,7 +92,7 @@ std::string check_profile(const std::vector<formats::kept_point>& kept, std::uin
   std::vector<const formats::kept_point*> sizes{&kept.front()};
   if (largest != sizes.front()) sizes.push_back(largest);
   for (const formats::kept_point* p : sizes) {
-    (void)model.run(stream, p->batch);  // Warm.
+    (void)model.run(stream, p->batch);  // Warm-up.
     const models::checked_time c =
         models::quick_check(p->least_ms, [&] { return to_ms(model.run(stream, p->batch).busy); });
     if (c.how != models::drift::none) {
@@ -103,8 +103,8 @@ std::string check_profile(const std::vector<formats::kept_point>& kept, std::uin
   return {};
 }
 
-/// Where the medians of a model fall as batches grow: there its table takes the largest before. One
-/// line about the largest fall; nothing if none falls.
+/// A warning if a model's medians fall as batches grow, where its table uses the largest before.
+/// One line about the largest fall; nothing if none falls.
 inline std::optional<std::string> fall_of(const std::string& model,
                                           const std::vector<formats::kept_point>& points) {
   const formats::kept_point* highest = nullptr;
@@ -128,13 +128,13 @@ inline std::optional<std::string> fall_of(const std::string& model,
   return line;
 }
 
-/// A model's profile and where it is from.
+/// A model's profile and its source.
 struct found_profile {
   std::vector<formats::kept_point> points;
   bool was_kept = false;
 };
 
-/// What is kept of the model, if it holds; else measures the model and keeps that.
+/// Returns the kept profile of the model if it is still valid; else measures and keeps one.
 template <class Executor>
 found_profile find_profile(start_cache& cache, const formats::start_key& key,
                            const std::string& name, std::uint32_t max_batch,
