@@ -62,9 +62,10 @@ options parse_options(int argc, char** argv) {
   option("--served-model-name", o.name, "NAME",
          "name for clients (default: from the directory or size)");
   option("--chat-template", o.chat_template, "FORM",
-         "chat format: plain, chatml, llama2, llama3, llama3.1 or zephyr; auto takes the one of "
-         "the directory")
-      ->check(one_of({"auto", "plain", "chatml", "llama2", "llama3", "llama3.1", "zephyr"}));
+         "chat format: plain, chatml, qwen3, llama2, llama3, llama3.1 or zephyr; auto takes the "
+         "one of the directory")
+      ->check(
+          one_of({"auto", "plain", "chatml", "qwen3", "llama2", "llama3", "llama3.1", "zephyr"}));
   heading(app, "Device");
   const registry::name_list executors = registry::decoder_executors.list();
   option("--executor", o.executor, "E", "device to compute on" + executors.help())

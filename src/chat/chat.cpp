@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <llama/unicode.hpp>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -14,12 +15,50 @@
 namespace cohort::chat {
 namespace {
 
-/// As the templates' `strip` and `trim`, of ASCII.
+/// As the templates' `strip` and `trim`, which are Python's: U+001C to U+001F are blank, too, and
+/// U+FEFF is not.
 std::string_view trimmed(std::string_view text) noexcept {
-  constexpr std::string_view blank = " \t\n\v\f\r";
-  const std::size_t first = text.find_first_not_of(blank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(blank) - first + 1);
+  const auto is_blank = [](char32_t c) { return llama::is_space(c) || (c >= 0x1C && c <= 0x1F); };
+  while (!text.empty()) {
+    const llama::code_point c = llama::next_code_point(text);
+    if (!is_blank(c.value)) break;
+    text.remove_prefix(c.length);
+  }
+  while (!text.empty()) {
+    std::size_t at = text.size() - 1;
+    while (at > 0 && text.size() - at < 4 &&
+           (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) {
+      --at;
+    }
+    const llama::code_point c = llama::next_code_point(text.substr(at));
+    if (c.length != text.size() - at || !is_blank(c.value)) break;
+    text.remove_suffix(c.length);
+  }
+  return text;
+}
+
+/// What an assistant said behind its thoughts, and these: as Qwen 3's template parts them.
+struct thought {
+  std::string_view reasoning;
+  std::string_view content;
+};
+std::string_view without_first_lines(std::string_view text) noexcept {
+  return text.substr(std::min(text.find_first_not_of('\n'), text.size()));
+}
+thought part(std::string_view text) noexcept {
+  constexpr std::string_view begin = "<think>";
+  constexpr std::string_view end = "</think>";
+  const std::size_t first = text.find(end);
+  if (first == std::string_view::npos) return {{}, text};
+  const auto strip_back = [](std::string_view t) {
+    return t.substr(0, t.find_last_not_of('\n') + 1);
+  };
+  std::string_view reasoning = strip_back(text.substr(0, first));
+  if (const std::size_t at = reasoning.rfind(begin); at != std::string_view::npos) {
+    reasoning.remove_prefix(at + begin.size());
+  }
+  return {strip_back(without_first_lines(reasoning)),
+          without_first_lines(text.substr(text.rfind(end) + end.size()))};
 }
 
 /// "26 Jul 2024".
@@ -50,6 +89,10 @@ chat_writer::chat_writer(chat_template how, const llama::tokenizer& words,
       break;
     case chat_form::chatml:
       if (how_.begins) begin_ = special(how_.begin_token);
+      open_ = special("<|im_start|>");
+      end_ = special("<|im_end|>");
+      break;
+    case chat_form::qwen3:
       open_ = special("<|im_start|>");
       end_ = special("<|im_end|>");
       break;
@@ -87,9 +130,13 @@ std::string chat_writer::complaint(std::span<const message> messages) const {
          "assistant in turn";
 }
 
-std::size_t chat_writer::least_bytes(std::span<const message> messages) noexcept {
+std::size_t chat_writer::least_bytes(std::span<const message> messages) const noexcept {
+  const bool parts = how_.form == chat_form::qwen3;  // Thoughts may be left out.
   std::size_t bytes = 0;
-  for (const message& m : messages) bytes += trimmed(m.text).size();
+  for (const message& m : messages) {
+    const bool may_think = parts && m.role == "assistant";
+    bytes += trimmed(may_think ? part(m.text).content : m.text).size();
+  }
   return bytes;
 }
 
@@ -144,14 +191,35 @@ std::vector<kv::token_id> chat_writer::write(std::span<const message> messages) 
                         how_.date.empty() ? today() : how_.date, trimmed(system));
     put(end_);
   }
+  // Qwen 3: behind the last question the assistant's thoughts are kept.
+  std::size_t question = messages.empty() ? 0 : messages.size() - 1;
+  for (std::size_t i = messages.size(); i-- > 0;) {
+    const std::string& asked = messages[i].text;
+    if (messages[i].role != "user" ||
+        (asked.starts_with("<tool_response>") && asked.ends_with("</tool_response>"))) {
+      continue;
+    }
+    question = i;
+    break;
+  }
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const message& m = messages[i];
     switch (how_.form) {
       case chat_form::plain:
         text += fmt::format("{}: {}\n", m.role, m.text);
         break;
+      case chat_form::qwen3:
+        if (m.role == "assistant") {
+          const auto [reasoning, content] = part(m.text);
+          const bool thinks = i > question && (i + 1 == messages.size() || !reasoning.empty());
+          write_chatml(m.role, thinks ? fmt::format("<think>\n{}\n</think>\n\n{}", reasoning,
+                                                    without_first_lines(content))
+                                      : std::string{content});
+          break;
+        }
+        [[fallthrough]];
       case chat_form::chatml:
-        if (m.role != "tool" || !how_.wraps_tools) {
+        if (m.role != "tool" || (how_.form == chat_form::chatml && !how_.wraps_tools)) {
           write_chatml(m.role, m.text);
           break;
         }
@@ -202,6 +270,7 @@ std::vector<kv::token_id> chat_writer::write(std::span<const message> messages) 
       text += "assistant:";
       break;
     case chat_form::chatml:
+    case chat_form::qwen3:
       put(open_);
       text += "assistant\n";
       break;

@@ -33,7 +33,7 @@ class chat_writer {
   /// Why the form cannot hold these messages; empty: it can.
   [[nodiscard]] std::string complaint(std::span<const message> messages) const;
   /// Bytes of text that `write` turns into tokens, at least.
-  [[nodiscard]] static std::size_t least_bytes(std::span<const message> messages) noexcept;
+  [[nodiscard]] std::size_t least_bytes(std::span<const message> messages) const noexcept;
   /// The prompt that asks for the assistant's next message.
   /// @param messages Without `complaint`; their roles are system, user, assistant or tool.
   [[nodiscard]] std::vector<kv::token_id> write(std::span<const message> messages) const;

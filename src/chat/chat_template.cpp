@@ -183,6 +183,30 @@ std::optional<chat_template> recognise(std::string_view text, std::string_view b
     if (!find_literal(text, "setdate_string='", "", t.date) || t.date.empty()) return {};
     return t;
   }
+  if (has("</think>")) {
+    const bool by_member =
+        has("'<|im_start|>'+message['role']+'\n'+message['content']+'<|im_end|>\n'") &&
+        has("setcontent=message['content'].split('</think>')[-1].lstrip('\n')");
+    const bool by_name = has("'<|im_start|>'+message['role']+'\n'+content+'<|im_end|>\n'") &&
+                         has("setcontent=content.split('</think>')[-1].lstrip('\n')") &&
+                         has("setcontent=message['content']%}");
+    if ((!by_member && !by_name) || !between.empty() || t.begins || begins_elsewhere ||
+        !has_all({"setns=namespace(multi_step_tool=true,last_query_index=messages|length-1)",
+                  "split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n')",
+                  "{%ifloop.index0>ns.last_query_index%}{%ifloop.lastor(notloop.lastand"
+                  "reasoning_content)%}{{'<|im_start|>'+message['role']+'\n<think>\n'+"
+                  "reasoning_content.strip('\n')+'\n</think>\n\n'+content.lstrip('\n')}}"
+                  "{%else%}{{'<|im_start|>'+message['role']+'\n'+content}}{%endif%}"
+                  "{%else%}{{'<|im_start|>'+message['role']+'\n'+content}}{%endif%}",
+                  "{{'<|im_end|>\n'}}", "{{'<|im_start|>assistant\n'}}",
+                  "'<|im_start|>system\n'+messages[0]"}) ||
+        !find_literal(text, "'<|im_start|>system\n", "<|im_end|>\n", t.system) ||
+        !t.system.empty()) {
+      return {};
+    }
+    t.form = chat_form::qwen3;
+    return t;
+  }
   if (has("'<|im_start|>'+message['role']+'\n'+message['content']") &&
       has("'<|im_start|>assistant\n'")) {
     t.form = chat_form::chatml;
@@ -315,6 +339,8 @@ std::string_view to_string(chat_form f) noexcept {
       return "plain";
     case chat_form::chatml:
       return "chatml";
+    case chat_form::qwen3:
+      return "qwen3";
     case chat_form::llama2:
       return "llama2";
     case chat_form::llama3:

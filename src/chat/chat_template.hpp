@@ -14,13 +14,15 @@ namespace cohort::chat {
 enum class chat_form : std::uint8_t {
   plain,     ///< "role: text" lines, then "assistant:".
   chatml,    ///< <|im_start|>role, text, <|im_end|>.
+  qwen3,     ///< The same, without what the assistant thought before the last question.
   llama2,    ///< [INST] text [/INST] answer </s>, the system's text between <<SYS>> and <</SYS>>.
   llama3,    ///< <|start_header_id|>role<|end_header_id|>, text, <|eot_id|>.
   llama3_1,  ///< The same behind a system message that begins with dates.
   zephyr,    ///< <|role|>, text, </s>.
 };
-inline constexpr std::array chat_forms{chat_form::plain,  chat_form::chatml,   chat_form::llama2,
-                                       chat_form::llama3, chat_form::llama3_1, chat_form::zephyr};
+inline constexpr std::array chat_forms{chat_form::plain,  chat_form::chatml, chat_form::qwen3,
+                                       chat_form::llama2, chat_form::llama3, chat_form::llama3_1,
+                                       chat_form::zephyr};
 [[nodiscard]] std::string_view to_string(chat_form f) noexcept;
 
 /// A form, and what a directory says besides.

@@ -474,7 +474,7 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
     if (const std::string why = m.chat->complaint(messages); !why.empty()) {
       reject("messages", fmt::format("messages: {}", why));
     }
-    check_bytes(m, true, chat_writer::least_bytes(messages));
+    check_bytes(m, true, m.chat->least_bytes(messages));
     r.prompts.push_back(m.chat->write(messages));
     for (std::string& s : m.chat->stops()) r.stops.push_back(std::move(s));
   } else {

@@ -197,6 +197,102 @@ TEST_CASE("each form that is known renders as its template does") {
             .starts_with("<s><|im_start|>user"));
 }
 
+/// As Qwen 3's template, with what its parts need and no tools; by member or by name.
+std::string qwen3_template(bool by_name) {
+  const std::string content = by_name ? "content" : "message.content";
+  return R"({%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+{%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages %}
+    {%- set content = message.content %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + )" +
+         content + R"( + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- if '</think>' in )" +
+         content + R"( %}
+            {%- set content = )" +
+         content + R"(.split('</think>')[-1].lstrip('\n') %}
+            {%- set reasoning_content = )" +
+         content + R"(.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index %}
+            {%- if loop.last or (not loop.last and reasoning_content) %}
+                {{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+            {%- else %}
+                {{- '<|im_start|>' + message.role + '\n' + content }}
+            {%- endif %}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\n' + content }}
+        {%- endif %}
+        {{- '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}
+{{- '<|im_start|>assistant\n' }})";
+}
+
+TEST_CASE("Qwen 3 does not read again what it thought before the last question") {
+  for (const bool by_name : {false, true}) {
+    const chat_template t = read_chat_template(qwen3_template(by_name), "t");
+    REQUIRE(t.form == chat_form::qwen3);
+    const auto write = [&](const std::vector<message>& m) { return rendered(t, im_names, m); };
+    const std::string q = "<|im_start|>user\nQ<|im_end|>\n";
+    const std::string ask = "<|im_start|>assistant\n";
+    const message user{"user", "Q"};
+    CHECK(write({{"system", "S"}, user}) == "<|im_start|>system\nS<|im_end|>\n" + q + ask);
+    CHECK(write({user, {"assistant", "<think>\nHm.\n</think>\n\nA"}, user}) ==
+          q + ask + "A<|im_end|>\n" + q + ask);
+    CHECK(write({user, {"assistant", "A"}, user}) == q + ask + "A<|im_end|>\n" + q + ask);
+    // The first end parts thoughts from what follows, the last one begins the answer.
+    CHECK(write({user, {"assistant", "x</think>\ny</think>\n\nA\n"}, user}) ==
+          q + ask + "A\n<|im_end|>\n" + q + ask);
+    // Behind the last question: thoughts stay where there are any, and in the last message.
+    CHECK(write({user, {"assistant", "<think>\n\nHm.\n\n</think>\n\nA"}, {"tool", "5"}}) ==
+          q + ask + "<think>\nHm.\n</think>\n\nA<|im_end|>\n" +
+              "<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n" + ask);
+    CHECK(write({user, {"assistant", "A"}, {"tool", "5"}}) ==
+          q + ask + "A<|im_end|>\n" +
+              "<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n" + ask);
+    CHECK(write({user, {"assistant", "\nA"}}) ==
+          q + ask + "<think>\n\n</think>\n\nA<|im_end|>\n" + ask);
+    // What a tool said in a user's name is no question.
+    const message told{"user", "<tool_response>5</tool_response>"};
+    CHECK(write({user, {"assistant", "<think>Hm.</think>A"}, told}) ==
+          q + ask + "<think>\nHm.\n</think>\n\nA<|im_end|>\n<|im_start|>user\n" + told.text +
+              "<|im_end|>\n" + ask);
+  }
+}
+
+TEST_CASE("what a form leaves out does not count as bytes of the prompt") {
+  const std::vector<message> asked{{"user", " Q "}, {"assistant", "<think>Hm.</think>\n\nYes"}};
+  const llama::tokenizer words = with_special(im_names);
+  CHECK(chat_writer{{.form = chat_form::qwen3}, words, {}}.least_bytes(asked) == 1 + 3);
+  CHECK(chat_writer{{.form = chat_form::chatml}, words, {}}.least_bytes(asked) == 1 + 23);
+}
+
+TEST_CASE("blank space around a text is what Python's strip takes") {
+  const std::vector<std::string> blank{"\t",     "\v",     "\x1C",   "\x1F",   "\u0085",
+                                       "\u00A0", "\u1680", "\u2003", "\u200A", "\u2028",
+                                       "\u202F", "\u205F", "\u3000"};
+  const std::vector<std::string> kept{"\uFEFF", "\u200B", "\u180E", "\u2060", "\x1B", "\x85", "."};
+  const chat_template t = read_chat_template(llama3_template, "t");
+  const auto text_of = [&](const std::string& text) {
+    const std::string out = rendered(t, header_names, {{"user", text}});
+    const std::size_t from = out.find("\n\n") + 2;
+    return out.substr(from, out.find("<|eot_id|>") - from);
+  };
+  for (const std::string& b : blank) {
+    CAPTURE(b);
+    CHECK(text_of(b + " x" + b + "y" + b + b) == "x" + b + "y");
+    CHECK(text_of(b).empty());
+  }
+  for (const std::string& k : kept) {
+    CAPTURE(k);
+    CHECK(text_of(" " + k + "x" + k + "\u3000") == k + "x" + k);
+  }
+}
+
 TEST_CASE("what tools say is written as the template does") {
   const std::vector<message> asked{{"user", "Hi"}, {"tool", "\"5\"\n"}, {"tool", "6"}};
   const auto after = [&](const chat_template& t, const std::vector<std::string>& names) {
@@ -281,14 +377,22 @@ TEST_CASE("a template that is not known is refused on one line, never guessed") 
       llama3_template + "Answer:",
       with(chatml_template, "message['content']", "message['content'] | trim"),
       with(chatml_template, "assistant\n", "assistant\n<think>"),
+      // Thoughts are dropped in another way, or more is asked for.
+      chatml_template + "{% if '</think>' in content %}{% endif %}",
+      with(qwen3_template(false), "loop.index0 > ns", "loop.index0 >= ns"),
+      with(qwen3_template(true), "lstrip('\\n') }}", "strip() }}"),
+      with(qwen3_template(true), "system\\n' + messages[0]",
+           "system\\nBe kind.<|im_end|>\\n' + messages[0]"),
+      with(qwen3_template(false), "{{- '<|im_start|>assistant\\n' }}",
+           "{{- '<|im_start|>assistant\\n<think>\\n' }}"),
       chatml_with_system + "{{ '<|im_start|>system\nYou are old.<|im_end|>\n' }}",
       chatml_template + "{{ bos_token }}",
       with(chatml_template, "{% endfor %}", "{% endfor %}{% set system_message = 'Be kind.' %}")};
   for (const std::string& text : unknown) {
     CAPTURE(text);
     CHECK(complaint(text) ==
-          "t.jinja: ... no known form: ... --chat-template: plain, chatml, llama2, llama3, "
-          "llama3.1, zephyr");
+          "t.jinja: ... no known form: ... --chat-template: plain, chatml, qwen3, llama2, "
+          "llama3, llama3.1, zephyr");
   }
 }
 
