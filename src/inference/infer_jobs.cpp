@@ -595,7 +595,7 @@ void infer_app::answer(infer_job& j, std::optional<outcome> worst) {
     const open_requests& of = *j.model->open;
     j.outputs = j.run->outputs();
     if (of.plan && !j.outputs.empty()) j.outputs = of.plan->outputs(j.outputs);
-    if (j.outputs.size() != j.model->meta.outputs.size()) {  // A failed device ended first.
+    if (j.outputs.size() != j.model->meta.outputs.size()) {  // The device was given up before.
       return say(j.client, 500, fmt::format("model '{}': the device failed the batch", name));
     }
     for (std::size_t i = 0; i < j.outputs.size(); ++i) {
