@@ -33,7 +33,9 @@
 #include <cohort/cluster/endpoint_table.hpp>
 #include <cohort/cluster/leadership.hpp>
 #include <cohort/cluster/picker.hpp>
+#include <cohort/cluster/prefix_index.hpp>
 #include <cohort/cluster/stream_index.hpp>
+#include <cohort/cluster/text_picker.hpp>
 #include <cohort/core/arrival_meter.hpp>
 #include <cohort/core/assert.hpp>
 #include <cohort/core/clock.hpp>
@@ -202,6 +204,8 @@
 #include <cohort/sim/autoscaled.hpp>
 #include <cohort/sim/cluster/cluster_simulation.hpp>
 #include <cohort/sim/cluster/routers.hpp>
+#include <cohort/sim/cluster/text_cluster.hpp>
+#include <cohort/sim/cluster/text_endpoint.hpp>
 #include <cohort/sim/demand.hpp>
 #include <cohort/sim/goodput.hpp>
 #include <cohort/sim/llm/method_simulation.hpp>
