@@ -32,7 +32,7 @@ std::string complaint(const std::string& arguments, const std::string& input = w
   const test::command_result r = cohort_command("cluster " + arguments, input);
   CHECK(r.status == 2);
   CHECK(r.out.empty());
-  return r.err;
+  return r.err.substr(0, r.err.find('\n'));
 }
 
 TEST_CASE("routes are searched for their goodput, in order") {
@@ -69,13 +69,15 @@ TEST_CASE("prompts are played on all routes") {
         std::string::npos);
 }
 TEST_CASE("what cannot be run is refused") {
-  CHECK(test::gist{complaint("")} == "... WORKLOAD or --prompts ...");
-  CHECK(test::gist{complaint("- --prompts -")} == "... WORKLOAD or --prompts ...");
-  CHECK(test::gist{complaint("- --routes fastest")} == "... --routes: ... fastest ... picker ...");
-  CHECK(test::gist{complaint("- --policy shepherd")} == "... shepherd ...");
-  CHECK(test::gist{complaint("- --policy eager,deferred")} == "... --policy: ... one policy ...");
-  CHECK(test::gist{complaint("- --endpoints 0")} == "... --endpoints: ... 0 ...");
-  CHECK(test::gist{complaint("- --speed 2")} == "... --speed: ... 2 ... --prompts ...");
+  CHECK(test::gist{complaint("")} == "cohort: ... WORKLOAD or --prompts ...");
+  CHECK(test::gist{complaint("- --prompts -")} == "cohort: ... WORKLOAD or --prompts ...");
+  CHECK(test::gist{complaint("- --routes fastest")} ==
+        "cohort: ... --routes: ... fastest ... picker ...");
+  CHECK(test::gist{complaint("- --policy shepherd")} == "cohort: ... shepherd ...");
+  CHECK(test::gist{complaint("- --policy eager,deferred")} ==
+        "cohort: ... --policy: ... one policy ...");
+  CHECK(test::gist{complaint("- --endpoints 0")} == "cohort: ... --endpoints: ... 0 ...");
+  CHECK(test::gist{complaint("- --speed 2")} == "cohort: ... --speed: ... 2 ... --prompts ...");
   CHECK(test::gist{complaint("--prompts - --routes engine", prompts)} ==
         "... --routes: ... engine ...");
   CHECK(test::gist{
