@@ -235,28 +235,26 @@ void add_cluster(CLI::App& app, cluster_options& o) {
   option(sub, "WORKLOAD", o.file,
          "workload file (JSON), whose devices are endpoints; - reads standard input", "FILE");
   heading(*sub, "Routes");
-  option(
-      sub, "--routes", o.routes,
-      fmt::format("routes to compare (default: all)\n\tfor a workload\t{}{}\n\tfor prompts\t{}{}",
-                  "", route_names().help(), "", prompt_route_names().help()),
-      "R,...");
+  option(sub, "--routes", o.routes,
+         fmt::format("routes to compare (default: all); with --prompts {}{}",
+                     prompt_route_names().names(), route_names().help()),
+         "R,...");
   option(sub, "--policy", o.policy, "batching policy of picker and engine", "P");
   option(sub, "--endpoint-policy", o.endpoint_policy,
          "batching policy of the endpoints themselves, for the other routes", "P");
   option(sub, "--endpoints", o.endpoints,
          "number of endpoints (default: the workload's devices; 8 for prompts)", "N");
-  option(
-      sub, "--rate", o.rate,
-      "count the requests in time at this rate, in requests per second, instead of searching for "
-      "the highest rate",
-      "RPS");
+  option(sub, "--rate", o.rate,
+         "rate at which to count the requests in time, in requests per second (default: search for "
+         "the highest rate)",
+         "RPS");
   heading(*sub, "Prompts");
-  option(
-      sub, "--prompts", o.prompts,
-      "recorded prompts instead of WORKLOAD: CSV with TIMESTAMP,ContextTokens,GeneratedTokens or "
-      "arrival_ms,prompt_tokens,output_tokens, or JSON lines with timestamp, input_length, "
-      "output_length and hash_ids",
-      "FILE");
+  option(sub, "--prompts", o.prompts,
+         "read recorded prompts instead of WORKLOAD: CSV with "
+         "TIMESTAMP,ContextTokens,GeneratedTokens or "
+         "arrival_ms,prompt_tokens,output_tokens, or JSON lines with timestamp, input_length, "
+         "output_length and hash_ids",
+         "FILE");
   option(sub, "--speed", o.speed, "play the trace so many times as fast (default 1)", "X");
   option(sub, "--endpoint", o.endpoint,
          "read rates, slots and memory of an endpoint (JSON; default: those on the page)", "FILE");

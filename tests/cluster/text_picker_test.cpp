@@ -107,14 +107,32 @@ TEST_CASE("the time of prefill is learned from first tokens, for each endpoint")
   fixture f{2};
   f.open(1, 100, 0ms);
   f.begin(1, 200ms);  // 2 ms a token.
-  CHECK(f.picker.prefill_ms_per_token(f.ids[0]) == doctest::Approx(2));
-  CHECK(f.picker.prefill_ms_per_token(f.ids[1]) == doctest::Approx(1));
+  const auto takes = [&](std::uint32_t endpoint, std::uint32_t tokens) {
+    return doctest::Approx(f.picker.prefill_ms(f.ids[endpoint], tokens));
+  };
+  CHECK(takes(0, 100) == 200);
+  CHECK(takes(0, 50) == 150);  // By 1 ms a token, until prompts differ.
+  CHECK(takes(1, 50) == 50);
   f.finish(1, 210ms);
   f.open(2, 50, 210ms);
   f.open(3, 50, 210ms);
-  CHECK(f.answers() == "1@0 2@1 3@1");  // 50 + 2 * 50 there, 2 * 100 at 0.
+  CHECK(f.answers() == "1@0 2@1 3@1");  // 50 and 2 * 50 there, 100 and 2 * 50 at 0.
   f.begin(3, 300ms);                    // Not the oldest: says nothing.
-  CHECK(f.picker.prefill_ms_per_token(f.ids[1]) == doctest::Approx(1));
+  CHECK(takes(1, 50) == 50);
+}
+TEST_CASE("prompts of few tokens do not make those of many seem slow") {
+  fixture f{1};
+  duration at{};
+  // An iteration takes 20 ms, and 0.1 ms a token.
+  for (std::uint64_t id = 1; id <= 100; ++id) {
+    const std::uint32_t tokens = id % 10 == 0 ? 200 : 1;
+    f.open(id, tokens, at);
+    at += 20ms + 100us * tokens;
+    f.begin(id, at);
+    f.finish(id, at);
+  }
+  CHECK(f.picker.prefill_ms(f.ids[0], 1) == doctest::Approx(20.1).epsilon(0.05));
+  CHECK(f.picker.prefill_ms(f.ids[0], 1000) == doctest::Approx(120).epsilon(0.1));
 }
 TEST_CASE("the time between tokens is learned from reports, and keeps full endpoints free") {
   fixture f{1, {.slots = 100}};

@@ -8,7 +8,7 @@ if(TARGET cohort_command)
   set(command "COHORT_COMMAND=\"$<TARGET_FILE:cohort_command>\"")
   cohort_add_tests(
     commands
-    NAMES command decode interference pack pipeline profile replan report subclusters worked_example
+    NAMES cluster command decode interference pack pipeline profile replan report subclusters worked_example
     LIBS nlohmann_json::nlohmann_json cohort_registry
     DEFINITIONS "${command}" "COHORT_EXAMPLES=\"${PROJECT_SOURCE_DIR}/examples\"" $<$<TARGET_EXISTS:cohort_cbc>:COHORT_HAS_CBC=1>
     DEPENDS cohort_command)

@@ -1,6 +1,6 @@
 cohort_add_tests(
   formats
-  NAMES chrome_trace csv decode_files json_reader json_writer naming pairs_file profile_check profile_dir
+  NAMES chrome_trace csv decode_files json_reader json_writer naming pairs_file profile_check profile_dir prompt_trace
         staged_model_file text trace_file warm_start_file workload_file workload_writer zoo
   LIBS cohort_formats)
 cohort_add_tests(formats NAMES model_check model_json model_repository LIBS cohort_model_files)

@@ -68,11 +68,12 @@ struct text_endpoint_config {
 
 /// Holds prompts until an endpoint should start them soon, and picks the endpoint that should need
 /// the least: the prefill that waits there, its own prefill without the blocks that the endpoint
-/// has, weighted by `affinity`. How long prefill takes is learned for each endpoint from the time
-/// between first tokens; how far apart tokens are from the tokens that the endpoint reports, and
-/// neither is taken from what the answers say. Prompts that would be late anywhere are shed. As
-/// `basic_picker` it leads or not, hears of leases, and gives each stream one answer. A value.
-/// Cost: O(held · endpoints) an event. Thread safety: none. Source: none of the papers.
+/// has, weighted by `affinity`. How long prefill takes, for each
+/// prompt and each token, is learned for each endpoint from the time between first tokens; how far
+/// apart tokens are from the tokens that the endpoint reports, and neither is taken from what the
+/// answers say. Prompts that would be late anywhere are shed. As `basic_picker` it leads or not,
+/// hears of leases, and gives each stream one answer. A value. Cost: O(held · endpoints) an event.
+/// Thread safety: none. Source: none of the papers.
 class text_picker {
  public:
   /// @throws config_error If an option is outside its range.
@@ -175,9 +176,9 @@ class text_picker {
 
   [[nodiscard]] std::size_t held_streams() const noexcept { return held_.size(); }
   [[nodiscard]] std::size_t live_streams() const noexcept { return streams_.live(); }
-  /// As learned.
-  [[nodiscard]] double prefill_ms_per_token(endpoint_id id) const noexcept {
-    return endpoints_[id.index()].ms_per_token;
+  /// How long the prefill of so many tokens takes, as learned.
+  [[nodiscard]] double prefill_ms(endpoint_id id, std::uint32_t tokens) const noexcept {
+    return prefill_ms(endpoints_[id.index()], tokens);
   }
   /// The time between tokens that is expected with one sequence more; 0 before anything is learned.
   [[nodiscard]] double between_tokens_ms(endpoint_id id) const noexcept {
@@ -204,8 +205,13 @@ class text_picker {
   struct endpoint {
     text_endpoint_config config{};
     double ms_per_token = 0;
-    double learned_ms = 0;  // Sums of what was learned, old parts of which fade.
-    double learned_tokens = 0;
+    double ms_of_start = 0;  // Of each prompt, besides its tokens.
+    // Sums over what was learned, old parts of which fade: a line through time by tokens.
+    double samples = 0;
+    double tokens = 0;
+    double ms = 0;
+    double tokens_squared = 0;
+    double tokens_ms = 0;
     std::deque<stream*> waiting{};  // Picked, without a first token.
     std::uint64_t backlog = 0;      // Their tokens to prefill.
     std::uint32_t running = 0;      // Picked and not ended.
@@ -218,15 +224,26 @@ class text_picker {
     double gap_running = 0;  // with so many sequences.
   };
 
-  static constexpr double fade = 0.98;             // Of what was learned, with each sample.
+  static constexpr double fade = 0.98;  // Of what was learned, with each sample.
+  // Prompts must differ by some tens of tokens before their times say what one token takes.
+  static constexpr double stiffness = 2500;
   static constexpr double work_memory_ms = 30000;  // Work fades to 1 / e in that time.
 
-  static void learn_prefill(endpoint& e, const stream& s, time_point now) noexcept {
+  void learn_prefill(endpoint& e, const stream& s, time_point now) const noexcept {
+    // Prompts that begin to answer together share the time, which the first of them has.
     const double ms = to_ms(now - std::max(e.busy_since, s.picked_at));
-    if (s.uncached == 0 || ms <= 0) return;
-    e.learned_ms = e.learned_ms * fade + ms;
-    e.learned_tokens = e.learned_tokens * fade + s.uncached;
-    e.ms_per_token = e.learned_ms / e.learned_tokens;
+    const double n = s.uncached;
+    e.samples = e.samples * fade + 1;
+    e.tokens = e.tokens * fade + n;
+    e.ms = e.ms * fade + ms;
+    e.tokens_squared = e.tokens_squared * fade + n * n;
+    e.tokens_ms = e.tokens_ms * fade + n * ms;
+    const double variance = e.tokens_squared - e.tokens * e.tokens / e.samples;
+    const double covariance = e.tokens_ms - e.tokens * e.ms / e.samples;
+    const double prior = options_.prefill_ms_per_token;
+    e.ms_per_token =
+        std::max(prior / 100, (covariance + stiffness * prior) / (variance + stiffness));
+    e.ms_of_start = std::max(0.0, (e.ms - e.ms_per_token * e.tokens) / e.samples);
   }
   static void learn_gaps(endpoint& e, const endpoint_gauges& g, time_point now) noexcept {
     if (g.generated_tokens <= e.reported_tokens || g.running == 0 || now <= e.reported_at) return;
@@ -242,12 +259,16 @@ class text_picker {
     return e.gap_ms * std::max(1.0, std::min(grown, 1 + (grown - 1) * 0.5));
   }
 
+  [[nodiscard]] static double prefill_ms(const endpoint& e, std::uint32_t tokens) noexcept {
+    return e.ms_of_start + tokens * e.ms_per_token;
+  }
   /// Until it has prefilled what it has.
   [[nodiscard]] double wait_ms(const endpoint& e, time_point now) const noexcept {
     if (e.waiting.empty()) return 0;
     const time_point since = std::max(e.busy_since, e.waiting.front()->picked_at);
-    const double all = static_cast<double>(e.backlog) * e.ms_per_token;
-    const double first = e.waiting.front()->uncached * e.ms_per_token;
+    const double all = static_cast<double>(e.backlog) * e.ms_per_token +
+                       static_cast<double>(e.waiting.size()) * e.ms_of_start;
+    const double first = e.waiting.front()->uncached * e.ms_per_token + e.ms_of_start;
     // The first of them has not begun to answer, however long ago it should have.
     return all - std::min(to_ms(now - since), first);
   }
@@ -285,10 +306,10 @@ class text_picker {
       const endpoint& e = endpoints_[i];
       const double own = uncached(s, i) * e.ms_per_token;
       const double wait = wait_ms(e, now);
-      fastest = std::min(fastest, wait + own);
+      fastest = std::min(fastest, wait + e.ms_of_start + own);
       // What an endpoint has beyond its part makes others cheaper.
       const double excess = std::max(0.0, e.work_ms - options_.balance * mean);
-      const double cost = wait + options_.affinity * own + excess;
+      const double cost = wait + e.ms_of_start + options_.affinity * own + excess;
       if (cost < best_cost || (cost == best_cost && e.running < endpoints_[*best].running)) {
         best = i;
         best_cost = cost;
@@ -314,7 +335,7 @@ class text_picker {
     };
     if (is_ready(best)) return best;
     const endpoint& b = endpoints_[best];
-    const double slack = limit - to_ms(now - s.arrival) - uncached(s, best) * b.ms_per_token;
+    const double slack = limit - to_ms(now - s.arrival) - prefill_ms(b, uncached(s, best));
     if (has_room(b) && wait_ms(b, now) < slack / 2) {
       // It is worth waiting for.
       wake_ = std::min(wake_, now + from_ms(std::max(1.0, wait_ms(b, now) - ahead)));
@@ -324,8 +345,7 @@ class text_picker {
     double least = std::numeric_limits<double>::infinity();
     for (std::uint32_t i = 0; i < endpoints_.size(); ++i) {
       if (!is_alive(i) || !is_ready(i)) continue;
-      const double takes =
-          wait_ms(endpoints_[i], now) + uncached(s, i) * endpoints_[i].ms_per_token;
+      const double takes = wait_ms(endpoints_[i], now) + prefill_ms(endpoints_[i], uncached(s, i));
       if (takes < least) {
         least = takes;
         out = i;
