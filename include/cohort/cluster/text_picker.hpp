@@ -372,7 +372,7 @@ class text_picker {
     e.waiting.push_back(&s);
     e.backlog += s.uncached;
     ++e.running;
-    e.work_ms += s.uncached * e.ms_per_token;
+    e.work_ms += prefill_ms(e, s.uncached);
     prefixes_.note(*s.endpoint, s.blocks);
     sink.answer(picker_answer{.stream = s.id,
                               .kind = answer_kind::pick,
