@@ -67,7 +67,7 @@ void vanish(std::uint16_t port, test::random_source& random, int count) {
               {"stream", is_deaf || where == point::within_answer || random.one_in(2)},
               {"logprobs", is_deaf},
               {"ignore_eos", true},
-              {"metadata", ballast},
+              {"metadata", {{"ballast", ballast}}},
               {"messages",
                {{{"role", "user"},
                  {"content", std::string(random.below(has_long_prompt ? 1500U : 40U), 'a')}}}}});
