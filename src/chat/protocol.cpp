@@ -143,10 +143,6 @@ const std::vector<fixed_field>& fixed_fields() {
       {"repeat_penalty", "a number", {1}},
       {"grammar", "a string", {""}},
       {"bad_words", "an array", {json::array()}},
-      {"store", "true or false", {false}},
-      {"service_tier", "a string", {"auto", "default"}},
-      {"reasoning_effort", "a string", {"none"}},
-      {"verbosity", "a string", {"medium"}},
       {"web_search_options", "an object", {}},
       {"guided_json", "", {}},
       {"guided_regex", "", {}},
@@ -168,6 +164,10 @@ constexpr std::array free_fields{free_field{"user", "a string"},
                                  free_field{"prompt_cache_retention", "a string"},
                                  free_field{"cache_prompt", "true or false"},
                                  free_field{"parallel_tool_calls", "true or false"},
+                                 free_field{"store", "true or false"},
+                                 free_field{"service_tier", "a string"},
+                                 free_field{"reasoning_effort", "a string"},
+                                 free_field{"verbosity", "a string"},
                                  free_field{"request_id", "a string"}};
 
 /// Fields with a meaning here: of both paths, and of each.
@@ -458,9 +458,8 @@ text_request read_fields(std::string_view body, bool is_chat, const served_model
     if (!v->is_object()) reject("stream_options", "stream_options: expected an object");
     if (!r.streams) reject("stream_options", "stream_options: needs stream: true");
     r.includes_usage = flag(*v, "include_usage");
-    for (const char* other : {"include_obfuscation", "continuous_usage_stats"}) {
-      if (flag(*v, other)) refuse(fmt::format("stream_options.{}", other));
-    }
+    // Hints: neither changes a token.
+    for (const char* other : {"include_obfuscation", "continuous_usage_stats"}) flag(*v, other);
     if (!m.is_lenient) {
       check_known(*v, "stream_options.", [](std::string_view option) {
         return option == "include_usage" || option == "include_obfuscation" ||

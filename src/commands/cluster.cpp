@@ -176,7 +176,25 @@ std::string as_text(const std::vector<prompt_result>& found, const sim::text_wor
       t.text(), percent(sim::pooled_hit_share(w)));
 }
 
+/// Refuses the options of workloads.
+void check_prompt_options(const cluster_options& o) {
+  const cluster_options usual;
+  const auto check = [](const char* name, const auto& is, const auto& otherwise) {
+    if (is != otherwise) fail(name, "a value", "none: it is for WORKLOAD");
+  };
+  check("--policy", o.policy, usual.policy);
+  check("--endpoint-policy", o.endpoint_policy, usual.endpoint_policy);
+  check("--rate", o.rate, usual.rate);
+  check("--duration-s", o.duration_s, usual.duration_s);
+  check("--reality", o.reality, usual.reality);
+  check("--precision", o.precision, usual.precision);
+  check("--bad-limit", o.bad_limit, usual.bad_limit);
+  check("--judge", o.judge, usual.judge);
+  check("--seeds", o.seeds, usual.seeds);
+}
+
 int serve_prompts(const cluster_options& o) {
+  check_prompt_options(o);
   const std::vector<choice> routes =
       prompt_route_names().choose_all("--routes", o.routes.value_or(every(prompt_route_names())));
   const std::uint64_t seed = parse_seed(o.seed);
@@ -198,7 +216,12 @@ int serve_prompts(const cluster_options& o) {
   w.requests = std::move(trace.requests);
   if (trace.block_tokens > 0) w.endpoint.block_tokens = trace.block_tokens;
   for (sim::text_request& r : w.requests) {
-    r.arrival = time_point{from_ms(to_ms(r.arrival) / speed)};
+    const double at_ms = to_ms(r.arrival) / speed;
+    if (at_ms > 1e9) {
+      fail("--speed", *o.speed,
+           fmt::format("a speed by which {} lasts at most 10^9 ms", input_name(*o.prompts)));
+    }
+    r.arrival = time_point{from_ms(at_ms)};
     if (std::uint64_t{r.prompt} + r.output > w.endpoint.kv_tokens) {
       fail(input_name(*o.prompts), fmt::to_string(std::uint64_t{r.prompt} + r.output),
            fmt::format("at most {} tokens of a prompt and its answer, kv_tokens of an endpoint",

@@ -87,14 +87,33 @@ void repository_service::need(const std::string& name, bool is_known, answer don
   ask_load(name, {}, logged(name, is_known, std::move(done)));
 }
 
-/// The models of an ensemble that are not served.
+/// The models that an ensemble, or an ensemble within it, needs in a version that is not served.
 std::set<std::string> repository_service::missing_steps(const served_model& m) const {
   std::set<std::string> all;
-  if (!m.ensemble) return all;
-  for (const ensemble_plan::step& s : m.ensemble->steps()) {
-    if (catalog_.find(s.model, s.version) == nullptr) all.insert(s.model);
+  std::set<const served_model*> seen{&m};
+  std::vector<const served_model*> left{&m};
+  while (!left.empty()) {
+    const served_model& next = *left.back();
+    left.pop_back();
+    if (!next.ensemble) continue;
+    for (const ensemble_plan::step& s : next.ensemble->steps()) {
+      const model_catalog::entry found = catalog_.find(s.model, s.version);  // This thread's alone.
+      if (found == nullptr) {
+        all.insert(s.model);
+      } else if (seen.insert(found.get()).second) {
+        left.push_back(found.get());
+      }
+    }
   }
   return all;
+}
+
+/// Why an ensemble cannot answer; empty: it can.
+std::string repository_service::why_lacking(const served_model& m) const {
+  const std::set<std::string> missing = missing_steps(m);
+  if (missing.empty()) return {};
+  return fmt::format("its model '{}' is not served{}", *missing.begin(),
+                     is_served(*missing.begin()) ? " in the version that it names" : "");
 }
 
 /// Loads the models that an ensemble lacks. If one fails the ensemble stays, and answers requests
@@ -110,11 +129,22 @@ void repository_service::need_steps(const std::string& name, answer done) {
   };
   const auto all = std::make_shared<waiting>(waiting{std::move(done), missing.size()});
   for (const std::string& step : missing) {
-    need(step, false, [all, name, step](int /*status*/, const std::string& why) {
+    need(step, false, [this, all, name, step](int /*status*/, const std::string& why) {
       if (all->why.empty() && !why.empty()) {
         all->why = fmt::format("ensemble '{}': model '{}' is not loaded: {}", name, step, why);
       }
       if (--all->left > 0) return;
+      if (!is_served(name)) {
+        return all->done(409, fmt::format("model '{}' was unloaded while its models were being "
+                                          "loaded",
+                                          name));
+      }
+      for (const auto& m : catalog_.versions(name)) {
+        const std::string lacks = why_lacking(*m);
+        if (all->why.empty() && !lacks.empty()) {
+          all->why = fmt::format("ensemble '{}': {}", name, lacks);
+        }
+      }
       if (!all->why.empty()) serve::log_warning(all->why);
       all->done(all->why.empty() ? 200 : step_failed, all->why);
     });

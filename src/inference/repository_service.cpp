@@ -205,8 +205,10 @@ void repository_service::keep() {
 }
 
 void repository_service::count_failed() {
-  failed_ = static_cast<std::size_t>(
-      std::ranges::count_if(problems_, [this](const auto& p) { return !is_served(p.first); }));
+  const auto is_lost = [this](const auto& problem) { return !is_served(problem.first); };
+  const auto lacks = [this](const auto& i) { return !missing_steps(*i.second.shown).empty(); };
+  failed_ = static_cast<std::size_t>(std::ranges::count_if(problems_, is_lost) +
+                                     std::ranges::count_if(instances_, lacks));
 }
 
 /// Reports a problem to the operator, who may see the folder's path.
@@ -475,9 +477,9 @@ std::vector<repository_entry> repository_service::index_now() const {
     if (const std::string load = loading(which.first); !load.empty()) note = "as it was; " + load;
     const bool is_suspended = i.is_started && engine_->is_suspended(i.id);
     if (is_suspended) note = fmt::format("suspended for a while: {}", suspends_by);
-    const std::set<std::string> missing = missing_steps(*i.shown);
-    if (!missing.empty()) note = fmt::format("its model '{}' is not served", *missing.begin());
-    const bool is_ready = !is_suspended && missing.empty();
+    const std::string lacks = why_lacking(*i.shown);
+    if (!lacks.empty()) note = lacks;
+    const bool is_ready = !is_suspended && lacks.empty();
     all.push_back(
         {which.first, i.shown->meta.version, is_ready ? "READY" : "UNAVAILABLE", std::move(note)});
   }

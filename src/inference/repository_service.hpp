@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -179,6 +180,7 @@ class repository_service final : public model_service, public model_repository {
   void need(const std::string& name, bool is_known, answer done);
   void need_steps(const std::string& name, answer done);
   [[nodiscard]] std::set<std::string> missing_steps(const served_model& m) const;
+  [[nodiscard]] std::string why_lacking(const served_model& m) const;
   void begin_loads();
   void look_at_time();
   void job_is_over(std::uint64_t number);

@@ -191,6 +191,9 @@ void read_ropes(const reader& config, llama_config& c) {
   } else if (before.stretch) {
     c.stretch = *before.stretch;
   }
+  if (c.stretch.type == rope_type::yarn && c.rope_theta <= 1) {
+    config.fail("rope_theta", "above 1 with yarn");
+  }
 }
 
 /// Which of the kin a model is: the Llama, and those that differ in little.

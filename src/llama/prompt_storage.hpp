@@ -69,9 +69,10 @@ class prompt_storage {
   /// The prompt is in storage now. @param r Of its last token; copied.
   void fill(std::uint64_t entry, std::uint64_t storage, const row_result& r) {
     const std::uint64_t beside = sizeof(result) + r.logits.size_bytes();
+    // First, as it alone may fail.
+    first_.insert_or_assign(storage, result{entry, r.best, {r.logits.begin(), r.logits.end()}});
     prefixes_.fill(entry, storage,
                    backend_.packed_columns(storage) * backend_.column_bytes() + beside);
-    first_.insert_or_assign(storage, result{entry, r.best, {r.logits.begin(), r.logits.end()}});
     bytes_ += beside;
   }
   /// Instead: it will not be, as nothing was allocated for it.

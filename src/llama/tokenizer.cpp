@@ -506,7 +506,8 @@ void tokenizer::encode_plain(std::string_view text, place at,
 
 void tokenizer::encode_words(std::string_view text, std::vector<kv::token_id>& out) const {
   while (!text.empty()) {
-    const std::size_t n = first_word(text, split_);
+    // At least a byte, should the tables of letters and of their cases ever disagree.
+    const std::size_t n = std::max<std::size_t>(first_word(text, split_), 1);
     encode_word(text.substr(0, n), out);
     text.remove_prefix(n);
   }

@@ -138,14 +138,38 @@ TEST_CASE("the time between tokens is learned from reports, and keeps full endpo
   fixture f{1, {.slots = 100}};
   f.open(1, 10, 0ms);
   f.begin(1, 10ms);
-  f.report(f.ids[0], 100ms, {.running = 1, .generated_tokens = 5});  // A token each 20 ms.
+  f.report(f.ids[0], 500ms, {.running = 1, .generated_tokens = 1});
+  CHECK(f.picker.between_tokens_ms(f.ids[0]) == 0);  // It was idle for some of that.
+  f.report(f.ids[0], 600ms, {.running = 1, .generated_tokens = 6});  // A token each 20 ms.
   CHECK(f.picker.between_tokens_ms(f.ids[0]) == doctest::Approx(30));
-  f.report(f.ids[0], 200ms, {.running = 1, .generated_tokens = 6});  // 100 ms: 36 on average.
+  f.report(f.ids[0], 650ms, {.running = 1, .generated_tokens = 6});
+  f.report(f.ids[0], 700ms, {.running = 1, .generated_tokens = 7});  // 100 ms: 36 on average.
   CHECK(f.picker.between_tokens_ms(f.ids[0]) == doctest::Approx(54));
-  f.open(2, 10, 200ms);
+  f.open(2, 10, 700ms);
   CHECK(f.picker.held_streams() == 1);
-  f.finish(1, 210ms);
+  f.finish(1, 710ms);
   CHECK(f.answers() == "1@0 2@0");
+}
+TEST_CASE("an endpoint that was slow gets a prompt once it has nothing, and may be fast then") {
+  fixture f{1, {.slots = 100}};
+  f.open(1, 10, 0ms);
+  f.begin(1, 10ms);
+  f.report(f.ids[0], 100ms, {.running = 1, .generated_tokens = 1});
+  f.report(f.ids[0], 300ms, {.running = 1, .generated_tokens = 2});  // 200 ms, and 50 is wanted.
+  f.open(2, 10, 300ms);
+  CHECK(f.answers() == "1@0");
+  f.finish(1, 310ms);
+  CHECK(f.answers() == "1@0 2@0");
+  f.picker.on_report(f.ids[0], {.life = 2}, t0 + 400ms, f.log);  // It has started anew.
+  CHECK(f.picker.between_tokens_ms(f.ids[0]) == 0);
+}
+TEST_CASE("a prompt that is closed while another is computed leaves that one's time as it is") {
+  fixture f{1};
+  f.open(1, 90, 0ms);
+  f.open(2, 50, 0ms);
+  f.picker.on_closed(request_id{2}, t0 + 40ms, f.log);
+  f.begin(1, 180ms);  // 2 ms a token, from 0 ms on.
+  CHECK(f.picker.prefill_ms(f.ids[0], 90) == doctest::Approx(180));
 }
 TEST_CASE("an endpoint with all slots taken gets no more") {
   fixture f{1};

@@ -236,6 +236,44 @@ TEST_CASE("an ensemble that is loaded brings the models that it lacks") {
             R"({"name":"twice","version":"1","state":"UNAVAILABLE","reason":"unloaded"})"));
   CHECK(load(c, "diamond") == 200);
   CHECK(infer(c, "diamond", "[1,3]", "[1,2,3]").first == 200);
+  // An ensemble of an ensemble lacks what that one lacks.
+  add_ensemble(r, "around",
+               "platform: 'ensemble'\nmax_batch_size: 8\n" + tensor("input", "x", "3") +
+                   tensor("output", "z", "3") + "ensemble_scheduling {\n" +
+                   step("diamond", in("x", "x"), out("z", "z") + out("doubled", "unused")) + "}\n");
+  CHECK(load(c, "difference", "unload") == 200);
+  CHECK(load(c, "around") == 200);
+  CHECK(infer(c, "around", "[1,3]", "[1,2,3]").first == 200);
+  CHECK(load(c, "difference", "unload") == 200);
+  CHECK(has(c.ask("POST", "/v2/repository/index").second,
+            R"({"name":"around","version":"1","state":"UNAVAILABLE",)"
+            R"("reason":"its model 'difference' is not served"})"));
+  CHECK(s.stop() == 0);
+}
+
+TEST_CASE("with --exit-on-error an ensemble without its models is an error") {
+  const repository r;
+  r.add(twice(3), "twice");
+  add_ensemble(r, "diamond", diamond);
+  test::child_server s{INFERENCE_SERVER, r.options({"--exit-on-error=true"})};
+  CHECK(s.port() == 0);
+}
+
+TEST_CASE("an ensemble that names a version lacks that version") {
+  const repository r;
+  r.add(twice(3), "twice");
+  add_ensemble(r, "second",
+               "platform: 'ensemble'\nmax_batch_size: 8\n" + tensor("input", "x", "3") +
+                   tensor("output", "y", "3") +
+                   "ensemble_scheduling {\nstep { model_name: 'twice' model_version: 2 " +
+                   in("x", "x") + out("y", "y") + "}\n}\n");
+  test::child_server s{INFERENCE_SERVER, r.options()};
+  REQUIRE_MESSAGE(s.port() != 0, s.first_line);
+  test::connection c{s.port()};
+  const auto [status, why] =
+      c.ask("POST", "/v2/repository/models/second/load", "{}", test::shown_token);
+  CHECK(status == 424);
+  CHECK(has(why, "its model 'twice' is not served in the version that it names"));
   CHECK(s.stop() == 0);
 }
 

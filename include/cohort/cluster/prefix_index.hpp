@@ -68,7 +68,7 @@ class prefix_index {
         }) = {id.value(), stamp};
       }
     }
-    if (places_.size() > 2 * kept_at_most() + 1024) drop_lost();
+    if (places_.size() > next_drop_) drop_lost();
   }
   [[nodiscard]] std::size_t known_blocks() const noexcept { return places_.size(); }
 
@@ -87,19 +87,16 @@ class prefix_index {
     const endpoint& e = endpoints_[p.endpoint];
     return p.stamp > e.forgotten && e.used - p.stamp < e.capacity;
   }
-  [[nodiscard]] std::uint64_t kept_at_most() const noexcept {
-    std::uint64_t sum = 0;
-    for (const endpoint& e : endpoints_) sum += std::min(e.capacity, e.used);
-    return sum;
-  }
   void drop_lost() {
     std::erase_if(places_, [this](const auto& of) {
       return std::ranges::none_of(of.second, [this](const place& p) { return is_kept(p); });
     });
+    next_drop_ = 2 * places_.size() + 1024;
   }
 
   std::vector<endpoint> endpoints_;
   std::unordered_map<std::uint64_t, std::vector<place>> places_;
+  std::size_t next_drop_ = 1024;  // At so many blocks: each pays for its own part.
 };
 
 }  // namespace cohort::cluster

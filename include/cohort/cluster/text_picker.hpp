@@ -148,13 +148,8 @@ class text_picker {
     const report_effect effect = table_.on_report(id, r, now);
     if (effect == report_effect::ignored) return;
     endpoint& e = endpoints_[id.index()];
-    if (effect != report_effect::renewed) {
-      lose(id, now, sink);
-    } else {
-      learn_gaps(e, r.gauges, now);
-    }
-    e.reported_tokens = r.gauges.generated_tokens;
-    e.reported_at = now;
+    if (effect != report_effect::renewed) lose(id, now, sink);
+    learn_gaps(e, r.gauges, now);
   }
 
   /// Picks and sheds what is due at `now`. Call it after each event, too.
@@ -218,10 +213,11 @@ class text_picker {
     time_point busy_since{};        // Its last first token, or when it was idle last.
     double work_ms = 0;             // Recent prefill, which fades.
     time_point worked_at{};
-    std::uint64_t reported_tokens = 0;
-    time_point reported_at{};
-    double gap_ms = 0;       // Between tokens,
-    double gap_running = 0;  // with so many sequences.
+    bool is_working = false;            // By the last report.
+    std::uint64_t reported_tokens = 0;  // By the last report that was learned from,
+    time_point reported_at{};           // which came then.
+    double gap_ms = 0;                  // Between tokens,
+    double gap_running = 0;             // with so many sequences.
   };
 
   static constexpr double fade = 0.98;  // Of what was learned, with each sample.
@@ -245,12 +241,22 @@ class text_picker {
         std::max(prior / 100, (covariance + stiffness * prior) / (variance + stiffness));
     e.ms_of_start = std::max(0.0, (e.ms - e.ms_per_token * e.tokens) / e.samples);
   }
+  /// From the first report that shows sequences to the next one with new tokens, and so on. What
+  /// comes after an idle time starts anew: nobody knows when its sequences did.
   static void learn_gaps(endpoint& e, const endpoint_gauges& g, time_point now) noexcept {
-    if (g.generated_tokens <= e.reported_tokens || g.running == 0 || now <= e.reported_at) return;
+    const bool was_working = std::exchange(e.is_working, g.running > 0);
+    if (!was_working || !e.is_working) {
+      e.reported_tokens = g.generated_tokens;
+      e.reported_at = now;
+      return;
+    }
+    if (g.generated_tokens <= e.reported_tokens || now <= e.reported_at) return;
     const auto tokens = static_cast<double>(g.generated_tokens - e.reported_tokens);
     const double gap = to_ms(now - e.reported_at) * g.running / tokens;
     e.gap_ms = e.gap_ms == 0 ? gap : 0.8 * e.gap_ms + 0.2 * gap;
     e.gap_running = e.gap_running == 0 ? g.running : 0.8 * e.gap_running + 0.2 * g.running;
+    e.reported_tokens = g.generated_tokens;
+    e.reported_at = now;
   }
   /// At most in proportion to the sequences: a batch costs something by itself.
   [[nodiscard]] static double gap_with_one_more(const endpoint& e) noexcept {
@@ -272,7 +278,9 @@ class text_picker {
     // The first of them has not begun to answer, however long ago it should have.
     return all - std::min(to_ms(now - since), first);
   }
+  /// One that has nothing takes a prompt however slow it was: else it could never show otherwise.
   [[nodiscard]] bool has_room(const endpoint& e) const noexcept {
+    if (e.running == 0) return true;
     return (e.config.slots == 0 || e.running < e.config.slots) &&
            gap_with_one_more(e) <= to_ms(options_.between_tokens);
   }
@@ -393,8 +401,8 @@ class text_picker {
       --e.running;
       if (!s.has_begun) {
         e.backlog -= s.uncached;
+        if (e.waiting.front() == &s) e.busy_since = now;  // Others wait behind the one that runs.
         std::erase(e.waiting, &s);
-        e.busy_since = now;
       }
     }
     const request_id id = s.id;
@@ -405,7 +413,10 @@ class text_picker {
   template <class Sink>
   void lose(endpoint_id id, time_point now, Sink& sink) {
     prefixes_.forget(id);
-    if (endpoints_[id.index()].running == 0) return;
+    endpoint& e = endpoints_[id.index()];
+    e.is_working = false;
+    e.gap_ms = e.gap_running = 0;
+    if (e.running == 0) return;
     streams_.for_each([&](stream& s) {
       if (s.endpoint == id) end(s, outcome::failed, now, sink);
     });

@@ -82,6 +82,13 @@ TEST_CASE("the blocks used last are kept") {
   CHECK(c.use({2}) == 0);
   CHECK(c.use({3, 1}) == 1);
 }
+TEST_CASE("a prompt's last blocks make room first") {
+  block_cache c{3};
+  CHECK(c.use({1, 2, 3, 4}) == 0);
+  CHECK(c.use({1, 2, 3, 4}) == 3);  // All but the last, for which there is no room.
+  CHECK(c.use({5, 6}) == 0);
+  CHECK(c.use({1, 2}) == 1);
+}
 TEST_CASE("specs outside their range are refused") {
   CHECK(test::gist_of<config_error>([] { text_endpoint{{.iteration_ms = 0}}; }) ==
         "text_endpoint: iteration_ms ... above 0 ...");

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <random>
 #include <span>
@@ -355,7 +356,7 @@ struct text_scorers {
   std::uint32_t operator()(const text_request& r, const std::vector<text_view>& v) {
     prefixes.match(r.blocks, matches);
     const auto [least, most] = std::ranges::minmax(v, {}, &text_view::waiting);
-    double best = -1;
+    double best = -std::numeric_limits<double>::infinity();
     std::vector<std::uint32_t> equal;
     for (std::uint32_t e = 0; e < v.size(); ++e) {
       const double queue = most.waiting == least.waiting

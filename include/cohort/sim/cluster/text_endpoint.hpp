@@ -54,16 +54,14 @@ class block_cache {
   /// How many leading blocks are there; then all of them are.
   std::uint32_t use(const std::vector<std::uint64_t>& blocks) {
     std::uint32_t hits = 0;
-    bool is_leading = true;
-    for (const std::uint64_t b : blocks) {
-      const auto found = at_.find(b);
-      is_leading = is_leading && found != at_.end();
-      hits += is_leading;
-      if (found != at_.end()) {
+    while (hits < blocks.size() && at_.contains(blocks[hits])) ++hits;
+    // The last block is the first to make room: without a beginning the rest is of no use.
+    for (std::size_t i = blocks.size(); i-- > 0;) {
+      if (const auto found = at_.find(blocks[i]); found != at_.end()) {
         order_.splice(order_.begin(), order_, found->second);
       } else {
-        order_.push_front(b);
-        at_.emplace(b, order_.begin());
+        order_.push_front(blocks[i]);
+        at_.emplace(blocks[i], order_.begin());
       }
     }
     while (at_.size() > capacity_) {
