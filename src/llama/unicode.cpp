@@ -280,7 +280,7 @@ std::string to_nfc(std::string_view text) {
   UErrorCode error = U_ZERO_ERROR;
   std::vector<UChar> wide(text.size());  // No more units than bytes.
   std::int32_t units = 0;
-  u_strFromUTF8(wide.data(), bytes, &units, text.data(), bytes, &error);
+  u_strFromUTF8(wide.data(), bytes, &units, same.data(), bytes, &error);
   if (U_FAILURE(error) != 0) return same;
   const UNormalizer2* const nfc = unorm2_getNFCInstance(&error);
   // No character grows by more than three times.

@@ -157,12 +157,7 @@ class text_picker {
   void advance(time_point now, Sink& sink) {
     catch_up(now, sink);
     wake_ = never;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < held_.size(); ++i) {
-      stream& s = *held_[i];
-      if (!pick(s, now, sink)) held_[kept++] = &s;
-    }
-    held_.resize(kept);
+    std::erase_if(held_, [&](stream* s) { return pick(*s, now, sink); });
   }
   [[nodiscard]] time_point next_wake() const noexcept {
     if (held_.empty()) return table_.next_loss();

@@ -92,7 +92,7 @@ class picked {
     void answer(const cluster::picker_answer& a) noexcept {
       if (a.kind == cluster::answer_kind::pick) picks.push_back(a);
     }
-    void over(request_id id, outcome how) noexcept { ends.push_back({id, how}); }
+    void over(request_id id, outcome how) noexcept { ends.emplace_back(id, how); }
 
     cluster::basic_picker<Scheduler> picker;
     std::uint64_t opened = 0;
