@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cohort/packing/detail/sort_stably.hpp>
 #include <cohort/sim/cluster/text_cluster.hpp>
 
 #include <doctest/doctest.h>
@@ -51,7 +52,7 @@ text_workload conversations(std::uint64_t seed) {
       at += 10s + 1ms * random.below(10000);
     }
   }
-  std::ranges::stable_sort(w.requests, {}, &text_request::arrival);
+  packing::detail::sort_stably(w.requests, {}, &text_request::arrival);
   return w;
 }
 
