@@ -35,6 +35,7 @@
 #include <cohort/cluster/picker.hpp>
 #include <cohort/cluster/prefix_index.hpp>
 #include <cohort/cluster/stream_index.hpp>
+#include <cohort/cluster/text_pace.hpp>
 #include <cohort/cluster/text_picker.hpp>
 #include <cohort/core/arrival_meter.hpp>
 #include <cohort/core/assert.hpp>

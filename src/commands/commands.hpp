@@ -54,24 +54,28 @@ struct simulate_options {
 };
 int simulate_command(const simulate_options& o);
 
-struct goodput_options {
-  std::string file;
-  text_option policy;
-  text_option devices;
-  registry::policy_options how;
+/// Options of commands that search for a rate or a number of devices.
+struct searched_options {
   text_option duration_s;
-  text_option subclusters;
   text_option reality;
-  std::string precision = "0.01";
   std::string bad_limit = "0.01";
   std::string judge = "model";
   std::string seeds = "3";
   std::string seed = "1";
   bool json = false;
 };
+
+struct goodput_options : searched_options {
+  std::string file;
+  text_option policy;
+  text_option devices;
+  registry::policy_options how;
+  text_option subclusters;
+  std::string precision = "0.01";
+};
 int goodput_command(const goodput_options& o);
 
-struct cluster_options {
+struct cluster_options : searched_options {
   text_option file;
   text_option prompts;
   text_option routes;
@@ -83,30 +87,16 @@ struct cluster_options {
   std::string endpoint_policy = "eager";
   text_option endpoints;
   text_option rate;
-  text_option duration_s;
-  text_option reality;
   std::string precision = "0.01";
-  std::string bad_limit = "0.01";
-  std::string judge = "model";
-  std::string seeds = "3";
-  std::string seed = "1";
-  bool json = false;
 };
 int cluster_command(const cluster_options& o);
 
-struct min_devices_options {
+struct min_devices_options : searched_options {
   std::string file;
   text_option policy;
   text_option rate;
   registry::policy_options how;
-  text_option duration_s;
-  text_option reality;
   std::string limit = "4096";
-  std::string bad_limit = "0.01";
-  std::string judge = "model";
-  std::string seeds = "3";
-  std::string seed = "1";
-  bool json = false;
 };
 int min_devices_command(const min_devices_options& o);
 

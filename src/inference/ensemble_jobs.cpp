@@ -89,21 +89,19 @@ struct infer_app::step_client final : serve::http_client {
 };
 
 /// Why the ensemble cannot run now, in one line; empty if it can.
-std::string infer_app::missing_of(const served_model& ensemble, unsigned depth) const {
-  for (const ensemble_plan::step& s : ensemble.ensemble->steps()) {
-    const model_catalog::entry m = catalog_->find(s.model, s.version);
-    const auto says = [&](std::string_view what) {
-      return fmt::format("ensemble '{}': model '{}'{} {}", ensemble.meta.name, s.model,
-                         s.version.empty() ? "" : fmt::format(", version {},", s.version), what);
-    };
-    if (m == nullptr) return says("is not served");
-    if (m->ensemble && depth < most_depth) {
-      if (std::string why = missing_of(*m, depth + 1); !why.empty()) return why;
-    } else if (!m->ensemble && (!models_->serves(m->id) || models_->is_suspended(m->id))) {
-      return says("is suspended for a while, or has no device");
-    }
-  }
-  return {};
+/// @param is_deep Whether to look into ensembles within it, too.
+std::string infer_app::missing_of(const served_model& ensemble, bool is_deep) const {
+  std::string why;
+  each_step(*catalog_, ensemble, is_deep, [&](const auto& of, const auto& s, const auto& m) {
+    if (!why.empty()) return;
+    const bool runs =
+        m && (m->ensemble || (models_->serves(m->id) && !models_->is_suspended(m->id)));
+    if (runs) return;
+    why = fmt::format("ensemble '{}': model '{}'{} {}", of.meta.name, s.model,
+                      s.version.empty() ? "" : fmt::format(", version {},", s.version),
+                      m ? "is suspended for a while, or has no device" : "is not served");
+  });
+  return why;
 }
 
 /// @param j Parsed; its memory is reserved.
@@ -111,7 +109,7 @@ void infer_app::begin_ensemble(std::unique_ptr<infer_job> j) {
   const served_model& model = *j->model;
   const client_ptr client = j->client;
   const step_ptr outer = j->step;
-  if (const std::string missing = missing_of(model, most_depth); !missing.empty()) {
+  if (const std::string missing = missing_of(model, false); !missing.empty()) {
     count_failure(model, serve::failure::rejected, clock_.now() - j->arrival);
     return say(client, 503, missing, {{"Retry-After", "1"}});
   }

@@ -303,7 +303,7 @@ void infer_app::ask_model(std::string_view rest, const serve::http_request& requ
     if (!gets()) return;
     if (http_.is_leaving()) return say(client, 503, "draining");
     if (model.ensemble) {
-      const std::string missing = missing_of(model);
+      const std::string missing = missing_of(model, true);
       if (!missing.empty()) return say(client, 503, missing);
       return client->answer({.body = ready_body(model)});
     }

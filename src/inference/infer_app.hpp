@@ -165,7 +165,7 @@ class infer_app final : public serve::http_app, public serve::managed, public ou
   void begin_step(const std::shared_ptr<ensemble_job>& e, std::uint32_t which);
   void step_computed(step_client& c, infer_job& j);
   void end_ensemble(ensemble_job& e, outcome how);
-  [[nodiscard]] std::string missing_of(const served_model& ensemble, unsigned depth = 1) const;
+  [[nodiscard]] std::string missing_of(const served_model& ensemble, bool is_deep) const;
   // extension_calls.cpp
   [[nodiscard]] static bool is_settings(std::string_view path) noexcept;
   void ask_settings(const serve::http_request& request, const serve::http_answer& answer);

@@ -84,4 +84,21 @@ class model_catalog {
   std::map<std::string, by_version, std::less<>> models_;
 };
 
+/// Calls `f(of, step, model)` for each step of an ensemble and, if `is_deep`, of the ensembles that
+/// it has as steps, each entered once. `model` is null if that version is not served.
+template <class F>
+void each_step(const model_catalog& in, const served_model& ensemble, bool is_deep, F f) {
+  std::vector<model_catalog::entry> entered{{model_catalog::entry{}, &ensemble}};
+  for (std::size_t i = 0; i < entered.size(); ++i) {
+    const model_catalog::entry of = entered[i];
+    for (const ensemble_plan::step& s : of->ensemble->steps()) {
+      const model_catalog::entry m = in.find(s.model, s.version);
+      f(*of, s, m);
+      if (is_deep && m && m->ensemble && std::ranges::find(entered, m) == entered.end()) {
+        entered.push_back(m);
+      }
+    }
+  }
+}
+
 }  // namespace cohort::inference

@@ -67,7 +67,10 @@ void repository_service::ask_load(const std::string& name, load_source from, ans
   if (const auto no = table_.against(name, now)) return done(no->status, no->why);
   table_.ask(name, now);
   load_job& job = loads_[name];
-  job.done = std::move(done);
+  job.waiting = std::make_shared<std::vector<answer>>(1, std::move(done));
+  job.done = [all = job.waiting](int status, const std::string& why) {
+    for (const answer& each : *all) each(status, why);
+  };
   job.from = std::move(from);
   begin_loads();
 }
@@ -77,11 +80,7 @@ void repository_service::ask_load(const std::string& name, load_source from, ans
 void repository_service::need(const std::string& name, bool is_known, answer done) {
   if (is_served(name)) return done(200, {});
   if (const auto at = loads_.find(name); at != loads_.end() && at->second.done) {
-    at->second.done = [first = std::move(at->second.done), done = std::move(done)](
-                          int status, const std::string& why) {
-      first(status, why);
-      done(status, why);
-    };
+    at->second.waiting->push_back(std::move(done));
     return;
   }
   ask_load(name, {}, logged(name, is_known, std::move(done)));
@@ -90,21 +89,10 @@ void repository_service::need(const std::string& name, bool is_known, answer don
 /// The models that an ensemble, or an ensemble within it, needs in a version that is not served.
 std::set<std::string> repository_service::missing_steps(const served_model& m) const {
   std::set<std::string> all;
-  std::set<const served_model*> seen{&m};
-  std::vector<const served_model*> left{&m};
-  while (!left.empty()) {
-    const served_model& next = *left.back();
-    left.pop_back();
-    if (!next.ensemble) continue;
-    for (const ensemble_plan::step& s : next.ensemble->steps()) {
-      const model_catalog::entry found = catalog_.find(s.model, s.version);  // This thread's alone.
-      if (found == nullptr) {
-        all.insert(s.model);
-      } else if (seen.insert(found.get()).second) {
-        left.push_back(found.get());
-      }
-    }
-  }
+  if (!m.ensemble) return all;
+  each_step(catalog_, m, true, [&](const auto& /*of*/, const auto& step, const auto& found) {
+    if (found == nullptr) all.insert(step.model);
+  });
   return all;
 }
 

@@ -144,7 +144,8 @@ class repository_service final : public model_service, public model_repository {
   /// A load, with its thread.
   struct load_job {
     std::uint64_t number = 0;  ///< 0: it waits.
-    answer done;               ///< Null once called.
+    answer done;               ///< Tells all that wait; null once called.
+    std::shared_ptr<std::vector<answer>> waiting{};
     load_source from{};
     std::shared_ptr<opened_model> result;
   };

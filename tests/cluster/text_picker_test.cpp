@@ -120,20 +120,6 @@ TEST_CASE("the time of prefill is learned from first tokens, for each endpoint")
   f.begin(3, 300ms);                    // Not the oldest: says nothing.
   CHECK(takes(1, 50) == 50);
 }
-TEST_CASE("prompts of few tokens do not make those of many seem slow") {
-  fixture f{1};
-  duration at{};
-  // An iteration takes 20 ms, and 0.1 ms a token.
-  for (std::uint64_t id = 1; id <= 100; ++id) {
-    const std::uint32_t tokens = id % 10 == 0 ? 200 : 1;
-    f.open(id, tokens, at);
-    at += 20ms + 100us * tokens;
-    f.begin(id, at);
-    f.finish(id, at);
-  }
-  CHECK(f.picker.prefill_ms(f.ids[0], 1) == doctest::Approx(20.1).epsilon(0.05));
-  CHECK(f.picker.prefill_ms(f.ids[0], 1000) == doctest::Approx(120).epsilon(0.1));
-}
 TEST_CASE("the time between tokens is learned from reports, and keeps full endpoints free") {
   fixture f{1, {.slots = 100}};
   f.open(1, 10, 0ms);

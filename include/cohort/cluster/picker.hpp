@@ -358,10 +358,10 @@ class basic_picker {
     const endpoint_id id = s.endpoint;
     const bool is_closed = s.is_closed;
     endpoint& e = endpoints_[id.index()];
-    open_batch* const b = find(e, at);
-    COHORT_ASSERT(b != nullptr);  // Streams of a batch end before it, or with it.
     core_sink<Sink> f{*this, now, sink};
     core_.on_request_complete(at, s, failed, now, f);
+    open_batch* const b = find(e, at);  // Only now: a launch may have moved it.
+    COHORT_ASSERT(b != nullptr);        // Streams of a batch end before it, or with it.
     b->good += !failed && !is_closed;
     if (--b->left > 0) return;
     if (is_closed && now < b->until) {

@@ -8,6 +8,7 @@
 #include <cohort/cluster/leadership.hpp>
 #include <cohort/cluster/prefix_index.hpp>
 #include <cohort/cluster/stream_index.hpp>
+#include <cohort/cluster/text_pace.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ids.hpp>
 #include <cohort/core/request.hpp>
@@ -68,12 +69,10 @@ struct text_endpoint_config {
 
 /// Holds prompts until an endpoint should start them soon, and picks the endpoint that should need
 /// the least: the prefill that waits there, its own prefill without the blocks that the endpoint
-/// has, weighted by `affinity`. How long prefill takes, for each
-/// prompt and each token, is learned for each endpoint from the time between first tokens; how far
-/// apart tokens are from the tokens that the endpoint reports, and neither is taken from what the
-/// answers say. Prompts that would be late anywhere are shed. As `basic_picker` it leads or not,
-/// hears of leases, and gives each stream one answer. A value. Cost: O(held · endpoints) an event.
-/// Thread safety: none. Source: none of the papers.
+/// has, weighted by `affinity`. How long both take is learned for each endpoint (`text_pace`).
+/// Prompts that would be late anywhere are shed. As `basic_picker` it leads or not, hears of
+/// leases, and gives each stream one answer. A value. Cost: O(held · endpoints) an event. Thread
+/// safety: none. Source: none of the papers.
 class text_picker {
  public:
   /// @throws config_error If an option is outside its range.
@@ -85,7 +84,7 @@ class text_picker {
   text_picker& operator=(const text_picker&) = delete;
 
   endpoint_id add_endpoint(const text_endpoint_config& c) {
-    endpoints_.push_back({.config = c, .ms_per_token = options_.prefill_ms_per_token});
+    endpoints_.push_back({.config = c, .pace = text_pace{options_.prefill_ms_per_token}});
     prefixes_.add_endpoint(c.kv_tokens / options_.block_tokens);
     return table_.add();
   }
@@ -121,7 +120,10 @@ class text_picker {
     endpoint& e = endpoints_[s->endpoint->index()];
     const auto at = std::ranges::find(e.waiting, s);
     // One that begins before another that came earlier says nothing of the time for its tokens.
-    if (at == e.waiting.begin()) learn_prefill(e, *s, now);
+    // Prompts that begin to answer together share the time, which the first of them has.
+    if (at == e.waiting.begin()) {
+      e.pace.learn_prefill(s->uncached, now - std::max(e.busy_since, s->picked_at));
+    }
     e.backlog -= s->uncached;
     e.waiting.erase(at);
     e.busy_since = now;
@@ -149,7 +151,7 @@ class text_picker {
     if (effect == report_effect::ignored) return;
     endpoint& e = endpoints_[id.index()];
     if (effect != report_effect::renewed) lose(id, now, sink);
-    learn_gaps(e, r.gauges, now);
+    e.pace.learn_gap(r.gauges, now);
   }
 
   /// Picks and sheds what is due at `now`. Call it after each event, too.
@@ -168,11 +170,12 @@ class text_picker {
   [[nodiscard]] std::size_t live_streams() const noexcept { return streams_.live(); }
   /// How long the prefill of so many tokens takes, as learned.
   [[nodiscard]] double prefill_ms(endpoint_id id, std::uint32_t tokens) const noexcept {
-    return prefill_ms(endpoints_[id.index()], tokens);
+    return endpoints_[id.index()].pace.prefill_ms(tokens);
   }
   /// The time between tokens that is expected with one sequence more; 0 before anything is learned.
   [[nodiscard]] double between_tokens_ms(endpoint_id id) const noexcept {
-    return gap_with_one_more(endpoints_[id.index()]);
+    const endpoint& e = endpoints_[id.index()];
+    return e.pace.gap_ms(e.running + 1);
   }
 
  private:
@@ -194,82 +197,24 @@ class text_picker {
   };
   struct endpoint {
     text_endpoint_config config{};
-    double ms_per_token = 0;
-    double ms_of_start = 0;  // Of each prompt, besides its tokens.
-    // Sums over what was learned, old parts of which fade: a line through time by tokens.
-    double samples = 0;
-    double tokens = 0;
-    double ms = 0;
-    double tokens_squared = 0;
-    double tokens_ms = 0;
+    text_pace pace;
     std::deque<stream*> waiting{};  // Picked, without a first token.
     std::uint64_t backlog = 0;      // Their tokens to prefill.
     std::uint32_t running = 0;      // Picked and not ended.
     time_point busy_since{};        // Its last first token, or when it was idle last.
     double work_ms = 0;             // Recent prefill, which fades.
     time_point worked_at{};
-    bool is_working = false;            // By the last report.
-    std::uint64_t reported_tokens = 0;  // By the last report that was learned from,
-    time_point reported_at{};           // which came then.
-    double gap_ms = 0;                  // Between tokens,
-    double gap_running = 0;             // with so many sequences.
   };
 
-  static constexpr double fade = 0.98;  // Of what was learned, with each sample.
-  // Prompts must differ by some tens of tokens before their times say what one token takes.
-  static constexpr double stiffness = 2500;
   static constexpr double work_memory_ms = 30000;  // Work fades to 1 / e in that time.
 
-  void learn_prefill(endpoint& e, const stream& s, time_point now) const noexcept {
-    // Prompts that begin to answer together share the time, which the first of them has.
-    const double ms = to_ms(now - std::max(e.busy_since, s.picked_at));
-    const double n = s.uncached;
-    e.samples = e.samples * fade + 1;
-    e.tokens = e.tokens * fade + n;
-    e.ms = e.ms * fade + ms;
-    e.tokens_squared = e.tokens_squared * fade + n * n;
-    e.tokens_ms = e.tokens_ms * fade + n * ms;
-    const double variance = e.tokens_squared - e.tokens * e.tokens / e.samples;
-    const double covariance = e.tokens_ms - e.tokens * e.ms / e.samples;
-    const double prior = options_.prefill_ms_per_token;
-    e.ms_per_token =
-        std::max(prior / 100, (covariance + stiffness * prior) / (variance + stiffness));
-    e.ms_of_start = std::max(0.0, (e.ms - e.ms_per_token * e.tokens) / e.samples);
-  }
-  /// From the first report that shows sequences to the next one with new tokens, and so on. What
-  /// comes after an idle time starts anew: nobody knows when its sequences did.
-  static void learn_gaps(endpoint& e, const endpoint_gauges& g, time_point now) noexcept {
-    const bool was_working = std::exchange(e.is_working, g.running > 0);
-    if (!was_working || !e.is_working) {
-      e.reported_tokens = g.generated_tokens;
-      e.reported_at = now;
-      return;
-    }
-    if (g.generated_tokens <= e.reported_tokens || now <= e.reported_at) return;
-    const auto tokens = static_cast<double>(g.generated_tokens - e.reported_tokens);
-    const double gap = to_ms(now - e.reported_at) * g.running / tokens;
-    e.gap_ms = e.gap_ms == 0 ? gap : 0.8 * e.gap_ms + 0.2 * gap;
-    e.gap_running = e.gap_running == 0 ? g.running : 0.8 * e.gap_running + 0.2 * g.running;
-    e.reported_tokens = g.generated_tokens;
-    e.reported_at = now;
-  }
-  /// At most in proportion to the sequences: a batch costs something by itself.
-  [[nodiscard]] static double gap_with_one_more(const endpoint& e) noexcept {
-    if (e.gap_ms == 0 || e.gap_running < 1) return 0;
-    const double grown = (e.running + 1.0) / e.gap_running;
-    return e.gap_ms * std::max(1.0, std::min(grown, 1 + (grown - 1) * 0.5));
-  }
-
-  [[nodiscard]] static double prefill_ms(const endpoint& e, std::uint32_t tokens) noexcept {
-    return e.ms_of_start + tokens * e.ms_per_token;
-  }
   /// Until it has prefilled what it has.
   [[nodiscard]] double wait_ms(const endpoint& e, time_point now) const noexcept {
     if (e.waiting.empty()) return 0;
     const time_point since = std::max(e.busy_since, e.waiting.front()->picked_at);
-    const double all = static_cast<double>(e.backlog) * e.ms_per_token +
-                       static_cast<double>(e.waiting.size()) * e.ms_of_start;
-    const double first = e.waiting.front()->uncached * e.ms_per_token + e.ms_of_start;
+    const double all = static_cast<double>(e.backlog) * e.pace.ms_per_token() +
+                       static_cast<double>(e.waiting.size()) * e.pace.ms_of_start();
+    const double first = e.pace.prefill_ms(e.waiting.front()->uncached);
     // The first of them has not begun to answer, however long ago it should have.
     return all - std::min(to_ms(now - since), first);
   }
@@ -277,7 +222,7 @@ class text_picker {
   [[nodiscard]] bool has_room(const endpoint& e) const noexcept {
     if (e.running == 0) return true;
     return (e.config.slots == 0 || e.running < e.config.slots) &&
-           gap_with_one_more(e) <= to_ms(options_.between_tokens);
+           e.pace.gap_ms(e.running + 1) <= to_ms(options_.between_tokens);
   }
   void fade_work(endpoint& e, time_point now) const noexcept {
     e.work_ms *= std::exp(-to_ms(now - e.worked_at) / work_memory_ms);
@@ -307,12 +252,12 @@ class text_picker {
     for (std::uint32_t i = 0; i < endpoints_.size(); ++i) {
       if (!is_alive(i)) continue;
       const endpoint& e = endpoints_[i];
-      const double own = uncached(s, i) * e.ms_per_token;
+      const double own = uncached(s, i) * e.pace.ms_per_token();
       const double wait = wait_ms(e, now);
-      fastest = std::min(fastest, wait + e.ms_of_start + own);
+      fastest = std::min(fastest, wait + e.pace.ms_of_start() + own);
       // What an endpoint has beyond its part makes others cheaper.
       const double excess = std::max(0.0, e.work_ms - options_.balance * mean);
-      const double cost = wait + e.ms_of_start + options_.affinity * own + excess;
+      const double cost = wait + e.pace.ms_of_start() + options_.affinity * own + excess;
       if (cost < best_cost || (cost == best_cost && e.running < endpoints_[*best].running)) {
         best = i;
         best_cost = cost;
@@ -338,7 +283,7 @@ class text_picker {
     };
     if (is_ready(best)) return best;
     const endpoint& b = endpoints_[best];
-    const double slack = limit - to_ms(now - s.arrival) - prefill_ms(b, uncached(s, best));
+    const double slack = limit - to_ms(now - s.arrival) - b.pace.prefill_ms(uncached(s, best));
     if (has_room(b) && wait_ms(b, now) < slack / 2) {
       // It is worth waiting for.
       wake_ = std::min(wake_, now + from_ms(std::max(1.0, wait_ms(b, now) - ahead)));
@@ -348,7 +293,8 @@ class text_picker {
     double least = std::numeric_limits<double>::infinity();
     for (std::uint32_t i = 0; i < endpoints_.size(); ++i) {
       if (!is_alive(i) || !is_ready(i)) continue;
-      const double takes = wait_ms(endpoints_[i], now) + prefill_ms(endpoints_[i], uncached(s, i));
+      const double takes =
+          wait_ms(endpoints_[i], now) + endpoints_[i].pace.prefill_ms(uncached(s, i));
       if (takes < least) {
         least = takes;
         out = i;
@@ -375,7 +321,7 @@ class text_picker {
     e.waiting.push_back(&s);
     e.backlog += s.uncached;
     ++e.running;
-    e.work_ms += prefill_ms(e, s.uncached);
+    e.work_ms += e.pace.prefill_ms(s.uncached);
     prefixes_.note(*s.endpoint, s.blocks);
     sink.answer(picker_answer{.stream = s.id,
                               .kind = answer_kind::pick,
@@ -409,8 +355,7 @@ class text_picker {
   void lose(endpoint_id id, time_point now, Sink& sink) {
     prefixes_.forget(id);
     endpoint& e = endpoints_[id.index()];
-    e.is_working = false;
-    e.gap_ms = e.gap_running = 0;
+    e.pace.forget_gaps();
     if (e.running == 0) return;
     streams_.for_each([&](stream& s) {
       if (s.endpoint == id) end(s, outcome::failed, now, sink);
