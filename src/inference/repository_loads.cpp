@@ -67,7 +67,8 @@ void repository_service::ask_load(const std::string& name, load_source from, ans
   if (const auto no = table_.against(name, now)) return done(no->status, no->why);
   table_.ask(name, now);
   load_job& job = loads_[name];
-  job.waiting = std::make_shared<std::vector<answer>>(1, std::move(done));
+  job.waiting = std::make_shared<std::vector<answer>>();
+  job.waiting->push_back(std::move(done));
   job.done = [all = job.waiting](int status, const std::string& why) {
     for (const answer& each : *all) each(status, why);
   };
